@@ -13,7 +13,7 @@ import pytest
 
 from gpuconsole import __version__
 from gpuconsole.cli import cli
-from tests.cli.line import Line
+from tests.support.command_line import Line
 from tests.tools import reference
 
 ROOT = Path(__file__).resolve().parents[1]

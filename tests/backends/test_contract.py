@@ -9,9 +9,9 @@ from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.model.events import Event
 from gpuconsole.model.objects import Object
 from gpuconsole.model.state import ClusterState
-from tests.backends.cluster import simulation
-from tests.backends.events import START
-from tests.backends.recorded import RecordedBackend
+from tests.support.contended_cluster import simulation
+from tests.support.recorded_backend import RecordedBackend
+from tests.support.recorded_events import START
 
 
 def recorded() -> list[Event]:

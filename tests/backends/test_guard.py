@@ -10,8 +10,8 @@ from gpuconsole.backends.guard import AuditEntry, AuditOutcome, Guard
 from gpuconsole.errors import ReadOnlyError
 from gpuconsole.model.commands import Command, Cordon
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from tests.backends.events import PAST
-from tests.backends.recorded import RecordedBackend
+from tests.support.recorded_backend import RecordedBackend
+from tests.support.recorded_events import PAST
 
 CORDON = Cordon("node-1", True)
 CORDON_TEXT = '{"type":"cordon","node":"node-1","cordoned":true}'

@@ -11,7 +11,7 @@ from gpuconsole.model.commands import Command, Cordon, Delete, Drain, Requeue, S
 from gpuconsole.model.events import Event
 from gpuconsole.model.objects import Object
 from gpuconsole.model.state import ClusterState
-from tests.backends.cluster import job, simulation
+from tests.support.contended_cluster import job, simulation
 
 COMMANDS: list[Command] = [
     Submit((job("late", 3, 20),)),

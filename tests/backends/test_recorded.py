@@ -5,8 +5,8 @@ import pytest
 from gpuconsole.errors import ReadOnlyError
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.commands import Cordon
-from tests.backends.events import PAST, PREEMPTED, START
-from tests.backends.recorded import RecordedBackend
+from tests.support.recorded_backend import RecordedBackend
+from tests.support.recorded_events import PAST, PREEMPTED, START
 
 
 def test_events_come_when_their_time_has_come_and_once() -> None:

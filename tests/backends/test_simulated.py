@@ -11,8 +11,8 @@ from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
-from tests.backends.cluster import job, simulation
-from tests.backends.events import START
+from tests.support.contended_cluster import job, simulation
+from tests.support.recorded_events import START
 
 
 def backend(clock: Callable[[], float] = lambda: 0.0) -> SimulatedBackend:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.model.snapshot import encode
-from tests.cli.line import Line
-from tests.ui.worlds import org_cohort, snapshot_of
+from tests.support.command_line import Line
+from tests.support.console_clusters import org_cohort, snapshot_of
 
 
 def test_words_go_to_stdout_and_of_what_they_are_to_stderr(gpuconsole: Line) -> None:

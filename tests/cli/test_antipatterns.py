@@ -2,7 +2,7 @@
 
 import json
 
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 
 def test_antipatterns_for_people(gpuconsole: Line) -> None:

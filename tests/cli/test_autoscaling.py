@@ -8,7 +8,7 @@ import pytest
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.sources import FindingsError, open_simulation
 from gpuconsole.sim.autoscaling.policy import FixedCapacity, KarpenterPolicy
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 SCENARIO = """
 name: small

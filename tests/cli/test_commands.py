@@ -9,7 +9,7 @@ import pytest
 from gpuconsole import __version__
 from gpuconsole.cli import COMMANDS
 from gpuconsole.cli.options import fixtures
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 QUEUES = """
 apiVersion: kueue.x-k8s.io/v1beta2

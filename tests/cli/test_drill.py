@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuconsole.cli.drill import Suite, as_junit
 from gpuconsole.insight.drill import ExpectationOutcome, ExpectationVerdict
 from gpuconsole.model.clock import MINUTE
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\nstatus: {allocatable: {cpu: 8, pods: 10}}\n"
 DRILL = "files: [../nodes.yaml]\nsteps: [{expect: [{freeNodes: 1}]}]\n"

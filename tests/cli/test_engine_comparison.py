@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 CLUSTER = """
 apiVersion: v1

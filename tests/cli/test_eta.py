@@ -19,9 +19,9 @@ from gpuconsole.model.snapshot import encode
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import DEFAULT_LATENCIES
-from tests.cli.line import Line
-from tests.insight.world import A100, cluster_queue, waiting, world
 from tests.services.test_estimates import MANY, SNAPSHOT, recorder_at
+from tests.support.command_line import Line
+from tests.support.snapshots import A100, cluster_queue, waiting, world
 
 CLUSTER = """
 apiVersion: kueue.x-k8s.io/v1beta2

@@ -7,8 +7,8 @@ import pytest
 
 from gpuconsole.backends.kube.client import RateLimiter
 from gpuconsole.cli import live
-from tests.backends.kube.apiserver import ApiServer
-from tests.cli.line import Line
+from tests.support.api_server import ApiServer
+from tests.support.command_line import Line
 
 CHANGE = "steps: [{commands: [{type: set-priority, workload: a/b, priority: 5}]}]\n"
 QUESTIONS = (

@@ -9,9 +9,9 @@ import pytest
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.model.snapshot import encode
 from gpuconsole.store.recorder import Opening, Recorder
-from tests.cli.line import Line
 from tests.insight.test_forecast_check import WAITS, admitted, later
-from tests.insight.world import ORG_QUEUES, waiting, world
+from tests.support.command_line import Line
+from tests.support.snapshots import ORG_QUEUES, waiting, world
 
 HUGE = waiting("huge", "prod/lq", 64, minutes_ago=1)
 

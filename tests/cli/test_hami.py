@@ -9,8 +9,8 @@ import pytest
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.scheduling.kueue.config import Transformation, hami_transformations
-from tests.cli.line import Line
-from tests.model.samples import DOCUMENTS
+from tests.support.command_line import Line
+from tests.support.sample_manifests import DOCUMENTS
 
 OBJECTS = """
 apiVersion: kueue.x-k8s.io/v1beta2

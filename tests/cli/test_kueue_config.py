@@ -13,8 +13,8 @@ from gpuconsole.model.snapshot import EMPTY, encode
 from gpuconsole.scheduling.kueue.configuration.loading import load
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import load_scenario
-from tests.cli.line import Line, Result
 from tests.cli.test_commands import JOB, LOW, NODE, QUEUES
+from tests.support.command_line import Line, Result
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 FREE_GPUS = f"{HEAD}resources: {{excludeResourcePrefixes: [nvidia.com/]}}\n"

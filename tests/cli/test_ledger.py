@@ -5,7 +5,7 @@ import json
 from gpuconsole.insight.sharing.ledger import LoanLedger, Starving
 from gpuconsole.model.resources import GPU
 from gpuconsole.ui.answers.sharing import ledger_lines
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 
 def test_the_ledger_for_people(gpuconsole: Line) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.scheduling.volcano.config import HELM_CONF
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "seeds"

@@ -8,10 +8,10 @@ import pytest
 
 from gpuconsole.backends.kube import discovery, watches
 from gpuconsole.backends.kube import errors as retrying
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer
-from tests.backends.kube.faults import ANSWERS, silence, status
-from tests.cli.line import Line
+from tests.support import api_documents
+from tests.support.api_server import ApiServer
+from tests.support.api_server_faults import ANSWERS, silence, status
+from tests.support.command_line import Line
 
 QUESTIONS = (("why", "team/wl"), ("slots",), ("snapshot", "save", "s.json"))
 
@@ -22,10 +22,10 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServ
     monkeypatch.setattr(retrying, "RESTS", (0.01, 0.01))
     monkeypatch.setattr(retrying, "PATIENCE", 1.5)
     api = ApiServer(tmp_path)
-    api.put("nodes", documents.node("n0"))
-    api.put("clusterqueues", documents.cluster_queue("cq"))
-    api.put("localqueues", documents.local_queue("lq", "cq"))
-    api.put("workloads", documents.workload("wl"))
+    api.put("nodes", api_documents.node("n0"))
+    api.put("clusterqueues", api_documents.cluster_queue("cq"))
+    api.put("localqueues", api_documents.local_queue("lq", "cq"))
+    api.put("workloads", api_documents.workload("wl"))
     yield api
     api.close()
 

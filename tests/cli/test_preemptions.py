@@ -16,7 +16,7 @@ from gpuconsole.model.events import (
 )
 from gpuconsole.model.snapshot import EVERYTHING, Visibility, VisibilityGap
 from gpuconsole.store.recorder import Opening, Recorder
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 RECLAIMED = ("org-cohort", "--until", "2h")
 """Research loses a workload that borrowed; see the drill of that name."""

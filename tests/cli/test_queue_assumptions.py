@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.snapshot import encode
 from gpuconsole.model.workloads import Condition, Workload
-from tests.cli.line import Line
 from tests.insight.test_inadmissible import LONG, LOW, OTHER, POLICY, QUEUES, REFUSED, finished
-from tests.insight.world import START, node, world
+from tests.support.command_line import Line
+from tests.support.snapshots import START, node, world
 
 JOB = """
 apiVersion: batch/v1

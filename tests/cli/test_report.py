@@ -6,7 +6,7 @@ from gpuconsole.cli.simulate import as_json, as_text, report
 from gpuconsole.model.clock import MINUTE, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.workloads import Condition
-from tests.insight.world import ORG_QUEUES, START, pod, running, world
+from tests.support.snapshots import ORG_QUEUES, START, pod, running, world
 
 
 def line(lost: float = 0.0, cost: float = 0.0, queue: str = "cq-prod", **fields: object) -> HistoryEvent:

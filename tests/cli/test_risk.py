@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 
 def test_risk_for_people(gpuconsole: Line) -> None:

@@ -8,8 +8,8 @@ from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.model.snapshot import encode
-from tests.cli.line import Line
-from tests.insight.world import A100, cluster_queue, node, running, waiting, world
+from tests.support.command_line import Line
+from tests.support.snapshots import A100, cluster_queue, node, running, waiting, world
 
 LENT: tuple[Object, ...] = (
     A100,

@@ -9,10 +9,10 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import decode
 from gpuconsole.sim.engine import policy_of_snapshot
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer
-from tests.cli.line import Line
 from tests.cli.test_commands import LOW, NODE, QUEUES
+from tests.support import api_documents
+from tests.support.api_server import ApiServer
+from tests.support.command_line import Line
 
 
 def saved(folder: Path, gpuconsole: Line, *options: str) -> tuple[str, bytes]:
@@ -61,8 +61,8 @@ def test_redacted_it_names_nobody_and_can_be_opened_all_the_same(gpuconsole: Lin
 def test_a_live_cluster_is_saved_with_what_was_left_out(gpuconsole: Line, tmp_path: Path) -> None:
     api = ApiServer(tmp_path)
     try:
-        api.put("nodes", documents.node("acme-1"))
-        api.put("clusterqueues", documents.cluster_queue("cq"))
+        api.put("nodes", api_documents.node("acme-1"))
+        api.put("clusterqueues", api_documents.cluster_queue("cq"))
         api.forbidden = lambda verb, plural, namespace: plural == "clusterqueues"
         result = gpuconsole("snapshot", "save", tmp_path / "live.json", "--live", "--kubeconfig", api.kubeconfig)
     finally:
@@ -78,7 +78,7 @@ def test_a_live_cluster_is_saved_with_what_was_left_out(gpuconsole: Line, tmp_pa
 def test_a_live_cluster_goes_on_by_its_own_configuration(gpuconsole: Line, tmp_path: Path) -> None:
     api, file = ApiServer(tmp_path), tmp_path / "live.json"
     try:
-        api.put("clusterqueues", documents.cluster_queue("cq"))
+        api.put("clusterqueues", api_documents.cluster_queue("cq"))
         options = ("--live", "--kubeconfig", api.kubeconfig, "--feature-gates", "PartialAdmission=false", "--redact")
         assert gpuconsole("snapshot", "save", file, *options).status == 0
     finally:

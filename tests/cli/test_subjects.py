@@ -8,7 +8,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import CronRules, Job
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from tests.insight.world import world
+from tests.support.snapshots import world
 
 RLHF = Workload(name="job-rlhf-04066", namespace="research", owner="Job/research/rlhf")
 TWIN = Workload(name="pytorchjob-rlhf-1a2b3", namespace="prod", owner="PyTorchJob/prod/rlhf")

@@ -12,9 +12,9 @@ from gpuconsole.insight.data_gaps import in_sentences, latency_assumption
 from gpuconsole.model.snapshot import QueueAssumptions, Visibility, VisibilityGap, decode, encode, only_namespaces_text
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.run_times import DEFAULT_LATENCIES
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer
-from tests.cli.line import Line
+from tests.support import api_documents
+from tests.support.api_server import ApiServer
+from tests.support.command_line import Line
 
 ASSUMED = "Kueue's Configuration is assumed to be the default: ConfigMap kueue-system/c may not be read"
 
@@ -44,8 +44,8 @@ def answer(gpuconsole: Line, *words: str | Path) -> tuple[int, Any]:
 def test_what_was_not_seen_of_a_live_cluster_is_said_of_its_file_too(gpuconsole: Line, tmp_path: Path) -> None:
     api, file = ApiServer(tmp_path), tmp_path / "live.json"
     try:
-        api.put("nodes", documents.node("n1"))
-        api.put("clusterqueues", documents.cluster_queue("cq"))
+        api.put("nodes", api_documents.node("n1"))
+        api.put("clusterqueues", api_documents.cluster_queue("cq"))
         api.forbidden = lambda verb, plural, namespace: plural == "nodes"
         live = answer(gpuconsole, "shares", "--live", "--kubeconfig", api.kubeconfig)[1]["assumed"]
         gpuconsole("snapshot", "save", file, "--live", "--kubeconfig", api.kubeconfig)

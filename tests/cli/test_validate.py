@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 QUEUE = """
 apiVersion: kueue.x-k8s.io/v1beta2

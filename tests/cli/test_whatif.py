@@ -11,7 +11,7 @@ import pytest
 from gpuconsole.insight.data_gaps import latency_assumption
 from gpuconsole.sim.run_times import DEFAULT_LATENCIES
 from gpuconsole.ui.names import called
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 SERVE = """
 apiVersion: batch/v1

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from gpuconsole.model.snapshot import encode
-from tests.cli.line import Line
 from tests.insight.test_why import RLHF, TEXT
-from tests.insight.world import ORG, world
+from tests.support.command_line import Line
+from tests.support.snapshots import ORG, world
 
 FULL = "1 of 1 pods unschedulable: 1 Insufficient nvidia.com/gpu"
 WAITS = "team/job-large-bcd0a"

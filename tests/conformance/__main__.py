@@ -14,7 +14,7 @@ from tests.conformance.known import FILE, UNUSED, areas, problems
 from tests.conformance.scenarios import SCENARIOS, families, score_family
 from tests.conformance.tables import Score, load, score, unchecked
 from tests.conformance.tables import names as tables_in
-from tests.shared import CONFORMANCE
+from tests.support.shared_material import CONFORMANCE
 
 
 def scores(folder: Path, names: Sequence[str] = ()) -> Iterator[Score]:

@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kueue.configuration.reading import decode
 from gpuconsole.scheduling.kueue.configuration.validation import custom_labels, validate
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
-from tests.written_configuration import as_document
+from tests.support.written_configuration import as_document
 
 MANAGER = ("webhook", "leaderElection", "metrics", "health", "pprofBindAddress", "controller", "tls")
 """Compared by what becomes of them in Go (`harnessVars.cfg` has them as they were read)."""

@@ -10,7 +10,7 @@ from gpuconsole.model.events import AdmissionDecision
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.conformance.tables import Document
-from tests.decision_events import events_for
+from tests.support.decision_events import events_for
 
 _AS_THEY_ARE = (
     *("AdmissionGated", "SecondPassFailed", "DeprecatedPathUsage", "FailedCreate", "ErrWorkloadCompose"),

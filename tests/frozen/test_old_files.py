@@ -24,7 +24,7 @@ from gpuconsole.store import queries
 from gpuconsole.store import recorder as gpus
 from gpuconsole.store import recorder as sessions
 from gpuconsole.store.schema import earlier_sessions
-from tests.cli.line import Line
+from tests.support.command_line import Line
 
 DATA = Path(__file__).parent / "data"
 SNAPSHOTS = sorted(file.name.removesuffix(".json.gz") for file in DATA.glob("*.json.gz"))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.cli import COMMANDS
-from tests.cli.line import Line, Result
 from tests.frozen.freezing import check, pretty
+from tests.support.command_line import Line, Result
 
 CREATE = """
 horizon: 30m

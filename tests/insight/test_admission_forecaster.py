@@ -14,8 +14,8 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import RequeueState, Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.insight.world import ORG, ORG_QUEUES, START, node, pod, waiting, world
-from tests.sim.strategies import LIVES, cluster
+from tests.support.random_simulations import LIVES, cluster
+from tests.support.snapshots import ORG, ORG_QUEUES, START, node, pod, waiting, world
 
 POLICY = SimPolicy()
 

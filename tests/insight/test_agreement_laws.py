@@ -28,11 +28,11 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from gpuconsole.sim.engine import Simulation
-from tests.insight.random_admission import random_rehearsal
 from tests.insight.test_answer_laws import LIFE, NESTED, borrow, law, lived
-from tests.insight.world import world
-from tests.sim.cluster import template, workload
-from tests.sim.strategies import CLUSTER_COMMANDS, CREATED, LIVES
+from tests.support.random_admission import random_rehearsal
+from tests.support.random_simulations import CLUSTER_COMMANDS, CREATED, LIVES
+from tests.support.sim_cluster import template, workload
+from tests.support.snapshots import world
 
 CHANGES = st.lists(st.one_of(CREATED, CREATED, CLUSTER_COMMANDS), min_size=1, max_size=3)
 SEEDS = st.integers(0, 10**6)

@@ -31,8 +31,8 @@ from gpuconsole.model.queues import Cohort, FlavorQuotas, PreemptionPolicy, Quot
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
-from tests.sim.cluster import GPU, START, USUAL, queue, template, workload
-from tests.sim.strategies import CLUSTER_COMMANDS, CREATED, LIVES, Deed, cluster, live
+from tests.support.random_simulations import CLUSTER_COMMANDS, CREATED, LIVES, Deed, cluster, live
+from tests.support.sim_cluster import GPU, START, USUAL, queue, template, workload
 
 LIFE = list[tuple[Span, Deed]]
 law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -17,7 +17,7 @@ from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.model.workloads import Condition
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
-from tests.insight.world import A100, START, cluster_queue, node, pod, running, waiting, world
+from tests.support.snapshots import A100, START, cluster_queue, node, pod, running, waiting, world
 
 TWO_DOLLARS = Prices(gpu_hour={}, other=2.0)
 DOOR = LocalQueue(namespace="team", name="lq", cluster_queue="cq")

@@ -20,7 +20,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.plan_and_risk import risk_lines
 from gpuconsole.ui.answers.sharing import slots_lines
-from tests.insight.world import node, unseen, world
+from tests.support.snapshots import node, unseen, world
 
 SIDES = {"nodes": IdleBound.AT_LEAST, "pods": IdleBound.AT_MOST}
 

@@ -7,7 +7,7 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import CheckState, Condition, Workload
-from tests.insight.world import START, running, world
+from tests.support.snapshots import START, running, world
 
 
 def holding(name: str, *checks: CheckState, gpus: int = 4, ago: int = 12 * MINUTE) -> Workload:

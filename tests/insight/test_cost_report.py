@@ -9,7 +9,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.resources import GPU
-from tests.insight.world import START, node, pod, world
+from tests.support.snapshots import START, node, pod, world
 
 PRICES = Prices(gpu_hour={"a100-80gb": 2.0}, other=1.0)
 

@@ -30,7 +30,7 @@ from gpuconsole.model.volcano import VolcanoQueue, VolcanoSpec
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import MEASURED, LatencyDistribution, LogNormal, learn
-from tests.insight.world import A100, cluster_queue, unseen, world
+from tests.support.snapshots import A100, cluster_queue, unseen, world
 
 ALONE = cluster_queue("alone", "", Quota(8))
 ALWAYS = (Workload, ClusterQueue, LocalQueue, ResourceFlavor)

@@ -20,8 +20,8 @@ from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from gpuconsole.ui.screens.cost import POOLS
 from gpuconsole.ui.workload_text import pod_line
-from tests.insight.device_cohort import document, job, lent
 from tests.insight.test_device_units import KINDS, text
+from tests.support.device_cohort import document, job, lent
 
 PRICE = Prices().gpu_hour["a100-80gb"]
 SHARED = [name for name in KINDS if name != "DRA"]

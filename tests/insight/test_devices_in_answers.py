@@ -31,8 +31,8 @@ from gpuconsole.ui.screens.preemptions import PREEMPTIONS
 from gpuconsole.ui.screens.whatif import result_lines
 from gpuconsole.ui.screens.workload_actions import loss_line
 from gpuconsole.ui.whatif_changes import copy
-from tests.insight.device_cohort import job, lent
 from tests.insight.test_device_units import KINDS, text
+from tests.support.device_cohort import job, lent
 
 PRICE = Prices().gpu_hour["a100-80gb"]
 PARTS = [name for name in KINDS if name != "DRA"]

@@ -20,7 +20,7 @@ from gpuconsole.ui.paint import painted
 from gpuconsole.ui.screens.queue_rows import GPUS, tree_rows, used_cell
 from gpuconsole.ui.screens.queues import about
 from tests.insight.test_device_units import KINDS, Kind, cluster
-from tests.insight.world import pod, world
+from tests.support.snapshots import pod, world
 
 GROUP = "scheduling.k8s.io/group-name"
 SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"

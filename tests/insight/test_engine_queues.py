@@ -9,7 +9,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue, VolcanoSpec
-from tests.insight.world import ORG, node, pod, world
+from tests.support.snapshots import ORG, node, pod, world
 
 GROUP = "scheduling.k8s.io/group-name"
 

@@ -13,7 +13,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.model.workloads import phase
-from tests.insight.world import ORG, START, node, pod, world
+from tests.support.snapshots import ORG, START, node, pod, world
 
 GROUP = {"scheduling.k8s.io/group-name": "g"}
 TEXTS = {

@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, KarpenterPolicy
 from gpuconsole.sim.policy import SimPolicy
-from tests.insight.world import world
+from tests.support.snapshots import world
 
 CHOSEN: dict[str, tuple[SimPolicy, list[str]]] = {
     "the usual": (SimPolicy(), ["Kueue 0.19", "kube-scheduler"]),

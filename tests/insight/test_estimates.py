@@ -19,7 +19,7 @@ from gpuconsole.model.events import Applied
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
-from tests.insight.world import START, running, waiting
+from tests.support.snapshots import START, running, waiting
 
 NOW = 1000 * HOUR
 

@@ -31,7 +31,7 @@ from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import ObservedRun, WorkKind
-from tests.insight.world import A100, START, cluster_queue, node, waiting, world
+from tests.support.snapshots import A100, START, cluster_queue, node, waiting, world
 
 LAG = 31 * SECOND
 """Thirty-one jobs went before, each a second after there was room."""

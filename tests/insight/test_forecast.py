@@ -14,7 +14,7 @@ from gpuconsole.model.queues import Quota, StopPolicy
 from gpuconsole.model.resources import GPU
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import ArrivalStream
-from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world
+from tests.support.snapshots import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world
 
 POLICY = SimPolicy()
 FITS = waiting("fits", "prod/lq", 8, priority=10)

@@ -21,7 +21,7 @@ from gpuconsole.model.queues import ClusterQueue, QueueingStrategy, Quota
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 from gpuconsole.sim.policy import SimPolicy
-from tests.insight.world import A100, ORG_QUEUES, START, cluster_queue, group, running, waiting, world
+from tests.support.snapshots import A100, ORG_QUEUES, START, cluster_queue, group, running, waiting, world
 
 POLICY = SimPolicy()
 FULL = running("full", "prod/lq", 16, "cq-prod", minutes_ago=60)

@@ -11,7 +11,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.resources import CPU, GPU, MEMORY
-from tests.insight.world import A100, pod, world
+from tests.support.snapshots import A100, pod, world
 
 T4 = {"nvidia.com/gpu.product": "Tesla-T4"}
 

@@ -4,7 +4,7 @@ from gpuconsole.insight.index.lost_work import GpuTime
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import Object
-from tests.insight.world import START, node, pod, world
+from tests.support.snapshots import START, node, pod, world
 
 
 def hours(*events: Event) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import MeasuredDevice, NodeTelemetry
-from tests.insight.world import ORG, START, node, pod, running, unseen, world
+from tests.support.snapshots import ORG, START, node, pod, running, unseen, world
 
 GLYPHS = {
     GpuState.OWN: "▣",

@@ -14,7 +14,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.telemetry import MeasuredDevice, NodeTelemetry
 from tests.insight.test_device_units import KINDS, cluster
-from tests.insight.world import pod, world
+from tests.support.snapshots import pod, world
 
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 L4 = {"nvidia.com/gpu.product": "NVIDIA-L4"}

@@ -15,7 +15,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor, StopPolicy
 from gpuconsole.model.workloads import Condition, Workload
-from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, group, node, running, waiting, world
+from tests.support.snapshots import A100, ORG, ORG_QUEUES, START, cluster_queue, group, node, running, waiting, world
 
 
 def test_the_picker_shows_what_each_queue_could_still_take() -> None:

@@ -23,7 +23,7 @@ from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.protocol import ENCODER, UpdateSnapshot
 from gpuconsole.workers.replica import LiveReplica
-from tests.insight.world import A100, START, cluster_queue, cohort, group, running, waiting, world
+from tests.support.snapshots import A100, START, cluster_queue, cohort, group, running, waiting, world
 
 POLICY = SimPolicy(kueue=KueueConfig(wait_for_pods_ready=None))
 NO_FIT = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100"

@@ -8,7 +8,7 @@ from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.jobs.workloads import PREBUILT
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.model.workloads import Condition, RequeueState
-from tests.insight.world import ORG_QUEUES, START, running, waiting, world
+from tests.support.snapshots import ORG_QUEUES, START, running, waiting, world
 
 FIRST, SECOND = waiting("first", "prod/lq", 4), waiting("second", "prod/lq", 4)
 STUCK = {"prod/first", "prod/second"}

@@ -22,7 +22,7 @@ from gpuconsole.ui.answers.sharing import slots_lines
 from gpuconsole.ui.paint import painted
 from gpuconsole.ui.screens.dashboard import gpu_lines
 from gpuconsole.ui.screens.topology import DomainRow
-from tests.insight.world import cluster_queue, group, node, pod, world
+from tests.support.snapshots import cluster_queue, group, node, pod, world
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "scenarios" / "default.yaml"
 H100, A100 = {"accelerator": "nvidia-h100-80gb"}, {"accelerator": "nvidia-a100-80gb"}

@@ -27,7 +27,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.ui.answers.sharing import ledger_lines
-from tests.insight.world import A100, ORG, START, cluster_queue, cohort, running, waiting, world
+from tests.support.snapshots import A100, ORG, START, cluster_queue, cohort, running, waiting, world
 
 NEVER, LOWER, ANY = PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY
 

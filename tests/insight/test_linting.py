@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig, Transformation
 from gpuconsole.scheduling.volcano.config import HELM_CONF
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
-from tests.sim.autoscaled import CATALOGUE
+from tests.support.autoscaled_clusters import CATALOGUE
 
 FLAVOR = """
 apiVersion: kueue.x-k8s.io/v1beta2

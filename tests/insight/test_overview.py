@@ -29,8 +29,20 @@ from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.ui.paint import painted
 from gpuconsole.ui.screens.dashboard import lately_lines
-from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, cohort, group, node, pod, running, world
-from tests.insight.world import waiting as waits
+from tests.support.snapshots import (
+    A100,
+    ORG,
+    ORG_QUEUES,
+    START,
+    cluster_queue,
+    cohort,
+    group,
+    node,
+    pod,
+    running,
+    world,
+)
+from tests.support.snapshots import waiting as waits
 
 HEAD = "couldn't assign flavors to pod set main: "
 SHORT = HEAD + "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed"

@@ -11,7 +11,7 @@ from gpuconsole.model.clock import HOUR
 from gpuconsole.model.prices import Prices
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
-from tests.insight.device_cohort import document
+from tests.support.device_cohort import document
 
 PRICE = Prices().gpu_hour["a100-80gb"]
 SHAPES = {

@@ -38,7 +38,7 @@ from gpuconsole.model.workloads import (
 )
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE
-from tests.insight.world import (
+from tests.support.snapshots import (
     A100,
     ORG,
     ORG_QUEUES,

@@ -20,7 +20,7 @@ from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload, WorkloadPhase
 from gpuconsole.ui.workload_table import WorkloadRows
-from tests.insight.world import ORG_QUEUES, START, node, unseen, world
+from tests.support.snapshots import ORG_QUEUES, START, node, unseen, world
 
 CREATING = PodPhase.PENDING
 

@@ -24,9 +24,9 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import MEASURED, Latencies
 from gpuconsole.ui.answers.plan_and_risk import plan_lines
-from tests.insight.world import A100, START, cluster_queue, node, waiting
-from tests.sim.cluster import job as batch
-from tests.sim.cluster import queue
+from tests.support.sim_cluster import job as batch
+from tests.support.sim_cluster import queue
+from tests.support.snapshots import A100, START, cluster_queue, node, waiting
 
 NO_PREEMPTION = ClusterQueuePreemption()
 

@@ -10,8 +10,8 @@ from gpuconsole.model.commands import Command, Later, SetPriority, Submit
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from tests.insight.test_answer_laws import LIFE, law, lived
-from tests.sim.cluster import workload
-from tests.sim.strategies import LIVES, TEAMS
+from tests.support.random_simulations import LIVES, TEAMS
+from tests.support.sim_cluster import workload
 
 ASKED = st.lists(
     st.builds(workload, st.sampled_from("xyz"), TEAMS, gpus=st.integers(1, 4), pods=st.integers(1, 4)),

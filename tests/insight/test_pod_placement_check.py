@@ -24,8 +24,8 @@ from gpuconsole.model.queues import ClusterQueue, StopPolicy
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
-from tests.insight.world import waiting, world
-from tests.sim.engines import GPU
+from tests.support.engine_clusters import GPU
+from tests.support.snapshots import waiting, world
 
 FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "f"}}
 FULL = "1 of 1 pods unschedulable: 1 Insufficient nvidia.com/gpu"

@@ -8,8 +8,8 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Finish, InterruptSpot
 from gpuconsole.model.prices import Prices
 from gpuconsole.sim.autoscaling.policy import FIXED
-from tests.sim.autoscaled import SPOT, after, begin, job, member, policy, pool, types, where
-from tests.sim.cluster import submit
+from tests.support.autoscaled_clusters import SPOT, after, begin, job, member, policy, pool, types, where
+from tests.support.sim_cluster import submit
 
 
 def test_a_pool_is_told_with_its_money() -> None:

@@ -11,7 +11,7 @@ from gpuconsole.model.events import Applied, Pending
 from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota, StopPolicy
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition
-from tests.insight.world import ORG_QUEUES, START, cluster_queue, running, waiting, world
+from tests.support.snapshots import ORG_QUEUES, START, cluster_queue, running, waiting, world
 
 REFUSED = "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor a100"
 

@@ -18,7 +18,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
 from tests.insight.test_forecast_check import later, preempted
-from tests.insight.world import ORG, ORG_QUEUES, ORG_WORKLOADS, START, waiting, world
+from tests.support.snapshots import ORG, ORG_QUEUES, ORG_WORKLOADS, START, waiting, world
 
 WANTS = waiting("serve-more", "prod/lq", 8, minutes_ago=1)
 AT = START + SECOND

@@ -16,7 +16,7 @@ from gpuconsole.insight.preemption.history import (
 )
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, PreemptionTrace
-from tests.insight.world import START
+from tests.support.snapshots import START
 
 MESSAGE = (
     "Preempted to accommodate a workload (UID: u, JobUID: j) due to reclamation within the cohort;"

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.preemption.history import PreemptionRow, preemption_stats, rows, rule_in_words
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from tests.insight.world import START
+from tests.support.snapshots import START
 
 RLHF = "research/rlhf"
 SERVE = "prod/serve-2"

@@ -15,7 +15,7 @@ from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.queues import Quota
 from gpuconsole.model.snapshot import Snapshot, row_changes
 from gpuconsole.model.state import ClusterState
-from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world
+from tests.support.snapshots import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world
 
 NAMES = st.sampled_from([f"w{n}" for n in range(3)])
 QUEUES = st.sampled_from([("research/lq", "cq-research"), ("prod/lq", "cq-prod"), ("nowhere/lq", "gone")])

@@ -14,7 +14,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy
 from gpuconsole.model.resources import GPU, MAX
 from gpuconsole.model.snapshot import EVERYTHING
-from tests.insight.world import (
+from tests.support.snapshots import (
     A100,
     ORG,
     ORG_QUEUES,

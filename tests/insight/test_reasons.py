@@ -9,7 +9,7 @@ import pytest
 from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason, code_of, dominant, read_kueue
 from gpuconsole.insight.pending.scheduler_messages import read_nodes
 from gpuconsole.model.resources import GPU
-from tests.shared import CONFORMANCE, needs_conformance
+from tests.support.shared_material import CONFORMANCE, needs_conformance
 
 HEAD = "couldn't assign flavors to pod set main: "
 SHORT = "insufficient unused quota for nvidia.com/gpu in flavor {}, {} more needed"

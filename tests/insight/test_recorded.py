@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.insight.forecast.backtest import DifferenceCause
-from tests.shared import CONFORMANCE
+from tests.support.shared_material import CONFORMANCE
 from tests.tools.recorded import ADMISSION, PREEMPTION, looked_on, next_decisions
 
 LIVE = (CONFORMANCE or Path()) / "live"

@@ -3,7 +3,7 @@
 from gpuconsole.insight.timeline import Moment, Repeated, folded, timeline
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from tests.insight.world import START, world
+from tests.support.snapshots import START, world
 
 
 def line(

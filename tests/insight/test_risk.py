@@ -15,7 +15,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.services.drills import open_drill
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.insight.world import A100, START, cluster_queue, node, running, waiting, world
+from tests.support.snapshots import A100, START, cluster_queue, node, running, waiting, world
 
 
 def shared() -> Simulation:

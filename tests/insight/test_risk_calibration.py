@@ -19,7 +19,7 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import ArrivalStream, JobSize, LogNormal, job, run_time
-from tests.insight.world import A100, START, cluster_queue, node, waiting
+from tests.support.snapshots import A100, START, cluster_queue, node, waiting
 
 LEND, BORROW = "lender", "borrower"
 

@@ -11,7 +11,7 @@ from gpuconsole.model.job import CronRules, Job, JobPhase
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import ClusterQueue
-from tests.insight.world import ORG, START, node, pod, world
+from tests.support.snapshots import ORG, START, node, pod, world
 
 PRICES = Prices(gpu_hour={}, other=2.0)
 

@@ -10,7 +10,7 @@ from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.ui.answers.sharing import shares_lines
-from tests.insight.world import A100, ORG_QUEUES, START, cluster_queue, cohort, node, pod, running, waiting, world
+from tests.support.snapshots import A100, ORG_QUEUES, START, cluster_queue, cohort, node, pod, running, waiting, world
 
 FAIR = KueueConfig(fair_sharing=True)
 

@@ -14,7 +14,7 @@ from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota, Resourc
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.ui.answers.sharing import slots_lines
-from tests.insight.world import A100, ORG, cluster_queue, node, pod, running, waiting, world
+from tests.support.snapshots import A100, ORG, cluster_queue, node, pod, running, waiting, world
 
 LABELS = {"accelerator": "nvidia-a100-80gb"}
 DOOR = LocalQueue(namespace="r", name="lq", cluster_queue="cq")

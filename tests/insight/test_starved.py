@@ -20,7 +20,7 @@ from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.ui.paint import Cell, painted
 from gpuconsole.ui.screens.queue_rows import GPUS, name_cell, tree_rows
 from gpuconsole.ui.screens.queues import about
-from tests.insight.world import START, cluster_queue, cohort, group, running, waiting, world
+from tests.support.snapshots import START, cluster_queue, cohort, group, running, waiting, world
 
 H100 = ResourceFlavor(name="h100", node_labels={"gpu": "h100"})
 A100 = ResourceFlavor(name="a100", node_labels={"gpu": "a100"})

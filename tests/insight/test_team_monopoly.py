@@ -14,7 +14,7 @@ from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
-from tests.insight.world import A100, cluster_queue, node, pod, running, unseen, waiting, world
+from tests.support.snapshots import A100, cluster_queue, node, pod, running, unseen, waiting, world
 
 NAMESPACE_FIX = "limit the namespace with a ResourceQuota, or use Kueue with quota for each team"
 

@@ -10,7 +10,7 @@ from gpuconsole.model.queues import Topology
 from gpuconsole.model.resources import CPU, GPU, MEMORY
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.volcano import HyperNode, HyperNodeMember
-from tests.insight.world import START, pod, world
+from tests.support.snapshots import START, pod, world
 
 LEVELS = Topology(name="dc", levels=("block", "rack", HOSTNAME))
 

@@ -7,7 +7,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
-from tests.insight.world import START, node, pod
+from tests.support.snapshots import START, node, pod
 
 PLACES = ((0, -1), (1, -1))
 NO_TREND: Trend = (None,) * BINS

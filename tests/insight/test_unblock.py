@@ -34,9 +34,9 @@ from gpuconsole.model.queues import LocalQueue, ResourceFlavor, StopPolicy, Topo
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, Workload
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
-from tests.insight.random_admission import rest
-from tests.insight.world import world
-from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, STRICT, World, cohort, pods, queue, quota, workload
+from tests.support.kueue_cluster import ANY, GPU, LOWER, STRICT, World, cohort, pods, queue, quota, workload
+from tests.support.random_admission import rest
+from tests.support.snapshots import world
 from tests.tools.check_why import States, suggest
 
 HOST, RACK = "kubernetes.io/hostname", "rack"

@@ -30,7 +30,7 @@ from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
-from tests.sim.engines import GPU
+from tests.support.engine_clusters import GPU
 from tests.tools.check_why import States
 
 BUDGETED = """

@@ -9,7 +9,7 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import BatchRules, Job, ReplicaRules
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import Condition, Workload
-from tests.insight.world import START, pod, running, unseen, waiting, world
+from tests.support.snapshots import START, pod, running, unseen, waiting, world
 
 AGO = START - HOUR
 BARE = replace(running("w", "team/lq", 4, "q", minutes_ago=90), conditions=(Condition("Admitted", True, since=AGO),))

@@ -8,7 +8,7 @@ from gpuconsole.insight.index.unqueued_work import unqueued_work
 from gpuconsole.insight.pending.pending import explain
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.job import CronRules, Job
-from tests.insight.world import world
+from tests.support.snapshots import world
 
 NIGHTLY = Job(kind="CronJob", namespace="team", name="nightly", rules=CronRules(schedule="30 3 * * *"))
 

@@ -7,7 +7,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import GroupCondition, PodGroup, VolcanoQueue, VolcanoSpec
-from tests.insight.world import node, pod, world
+from tests.support.snapshots import node, pod, world
 
 TEXT = "queue resource quota insufficient: insufficient nvidia.com/gpu"
 SAID = GroupCondition(type="Unschedulable", status=True, reason="NotEnoughResources", message=TEXT)

@@ -11,7 +11,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import EVERYTHING, Visibility
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue, VolcanoSpec
-from tests.insight.world import START, unseen, world
+from tests.support.snapshots import START, unseen, world
 
 JOB = Job(kind="VolcanoJob", namespace="team", name="big", uid="u1", volcano=VolcanoSpec(queue="q"))
 GROUP = PodGroup(namespace="team", name="big-u1", queue="q")

@@ -57,9 +57,9 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.insight.world import ORG_QUEUES, START, node, waiting, world
-from tests.sim.cluster import workload
-from tests.sim.strategies import LIVES, Deed, cluster, live
+from tests.support.random_simulations import LIVES, Deed, cluster, live
+from tests.support.sim_cluster import workload
+from tests.support.snapshots import ORG_QUEUES, START, node, waiting, world
 
 NOW = START + 30 * MINUTE
 

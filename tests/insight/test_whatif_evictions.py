@@ -13,8 +13,8 @@ from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.insight.test_answer_laws import borrow, lived
-from tests.insight.world import A100, START, cluster_queue, node, waiting
-from tests.sim.cluster import job
+from tests.support.sim_cluster import job
+from tests.support.snapshots import A100, START, cluster_queue, node, waiting
 
 
 def eviction(

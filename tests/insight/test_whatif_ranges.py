@@ -21,8 +21,8 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import MEASURED, Latencies
 from gpuconsole.ui.screens.whatif import result_lines
-from tests.insight.world import A100, node
-from tests.sim.cluster import START, job, queue
+from tests.support.sim_cluster import START, job, queue
+from tests.support.snapshots import A100, node
 
 NOW = START + 30 * MINUTE
 

@@ -45,8 +45,8 @@ from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from tests.insight.test_unblock import after, racks
-from tests.insight.world import A100, ORG, ORG_QUEUES, START, cluster_queue, running, unseen, waiting, world
-from tests.scheduling.kueue.cluster import LOWER, cohort, pods, queue, quota, workload
+from tests.support.kueue_cluster import LOWER, cohort, pods, queue, quota, workload
+from tests.support.snapshots import A100, ORG, ORG_QUEUES, START, cluster_queue, running, unseen, waiting, world
 
 TEXT = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, "
 RLHF = waiting("rlhf-2", "research/lq", 6, TEXT + "4 more needed", minutes_ago=12, priority=500)

@@ -9,7 +9,7 @@ from gpuconsole.sim.policy import SimPolicy
 from tests.cli.test_saved_simulations import LENT
 from tests.insight.test_eta import after
 from tests.insight.test_risk import returning
-from tests.insight.world import world
+from tests.support.snapshots import world
 
 
 def test_a_waiting_workload_gets_its_start_for_a_day_ahead() -> None:

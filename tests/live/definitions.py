@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
-from tests.shared import SHARED
+from tests.support.shared_material import SHARED
 
 CRDS = SHARED / "crds" if SHARED is not None else None
 _NAME = re.compile(rb"^  name: (\S+)$", re.MULTILINE)

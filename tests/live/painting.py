@@ -11,8 +11,8 @@ from statistics import quantiles
 
 import msgspec
 
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer, Document
+from tests.support import api_documents
+from tests.support.api_server import ApiServer, Document
 from tests.tools.pty_console import PtyConsole
 
 COMMAND = Path(sys.executable).with_name("gpuconsole")
@@ -179,26 +179,26 @@ def _p95(times: Sequence[float]) -> float:
 def _fill(api: ApiServer, nodes: int, pods: int, workloads: int, quota: int | None = None) -> None:
     """A cluster all of whose Workloads wait; with a `quota` those run that pods stand for, and use it up."""
     for number in range(nodes):
-        api.put("nodes", documents.node(f"node-{number:04}"))
+        api.put("nodes", api_documents.node(f"node-{number:04}"))
     for name in ("cq-a", "cq-b"):
-        api.put("clusterqueues", documents.cluster_queue(name, nodes * 8 if quota is None else quota))
+        api.put("clusterqueues", api_documents.cluster_queue(name, nodes * 8 if quota is None else quota))
     if quota is not None:
         api.put("namespaces", {"metadata": {"name": "team"}})
         api.put("resourceflavors", {"metadata": {"name": "a100"}, "spec": {"nodeLabels": {"type": "a100"}}})
-    api.put("localqueues", documents.local_queue("lq", "cq-a"))
+    api.put("localqueues", api_documents.local_queue("lq", "cq-a"))
     for number in range(workloads - 1):
         runs = quota is not None and number < pods
         api.put("workloads", _running(number) if runs else _workload(f"train-{number:05}", number % 7))
     api.put("workloads", _workload("pixel", 1))
     for number in range(pods):
-        pod = documents.pod(f"train-{number:05}", 1, node=f"node-{number % nodes:04}")
+        pod = api_documents.pod(f"train-{number:05}", 1, node=f"node-{number % nodes:04}")
         pod["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": f"train-{number:05}"}
         pod["status"]["startTime"] = f"2026-01-{1 + number % 28:02}T{number % 24:02}:{number % 60:02}:00Z"
         api.put("pods", pod)
 
 
 def _workload(name: str, priority: int) -> Document:
-    workload = documents.workload(name)
+    workload = api_documents.workload(name)
     workload["metadata"]["uid"] = f"uid-{name}"
     workload["spec"]["priority"] = priority
     return workload
@@ -206,9 +206,9 @@ def _workload(name: str, priority: int) -> Document:
 
 def _running(number: int) -> Document:
     """A Workload of one GPU that is admitted."""
-    conditions = [documents.condition(name, True, name) for name in ("QuotaReserved", "Admitted")]
-    admission = documents.admission("cq-a", gpus=1)
-    document = documents.workload(f"train-{number:05}", *conditions, gpus=1, admission=admission)
+    conditions = [api_documents.condition(name, True, name) for name in ("QuotaReserved", "Admitted")]
+    admission = api_documents.admission("cq-a", gpus=1)
+    document = api_documents.workload(f"train-{number:05}", *conditions, gpus=1, admission=admission)
     document["metadata"]["uid"] = f"uid-train-{number:05}"
     return document
 
@@ -222,7 +222,7 @@ def _recorded(workloads: int, first: int = 0) -> list[bytes]:
 def _refused(workload: int, number: int) -> Document:
     document = _workload(f"train-{workload:05}", workload % 7)
     message = f"couldn't assign flavors to pod set main: insufficient unused quota, {number} more needed"
-    document["status"]["conditions"] = [documents.condition("QuotaReserved", False, "Pending", message)]
+    document["status"]["conditions"] = [api_documents.condition("QuotaReserved", False, "Pending", message)]
     return document
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gpuconsole.model.apiserver import KINDS, WriteStage, create, hidden
 from gpuconsole.model.documents.findings import FieldErrorKind, Key
-from tests.model.samples import ABSENT, edited
+from tests.support.sample_manifests import ABSENT, edited
 
 INVALID, REQUIRED = FieldErrorKind.INVALID, FieldErrorKind.REQUIRED
 DUPLICATE, UNSUPPORTED = FieldErrorKind.DUPLICATE, FieldErrorKind.NOT_SUPPORTED

@@ -8,7 +8,7 @@ import yaml
 
 from gpuconsole.model.apiserver import KINDS
 from gpuconsole.model.apiserver.schema import Schema, Transition, ValueType
-from tests.shared import SHARED, needs_shared
+from tests.support.shared_material import SHARED, needs_shared
 
 FORMS = {
     ValueType.RECORD: "object",

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 
 from gpuconsole.model.manifests import Severity, load_text
-from tests.shared import CONFORMANCE, needs_conformance
+from tests.support.shared_material import CONFORMANCE, needs_conformance
 
 
 class Write(Struct, frozen=True):

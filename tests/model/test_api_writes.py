@@ -9,7 +9,7 @@ from msgspec import Struct
 from gpuconsole.model.apiserver import KINDS, create, update
 from gpuconsole.model.apiserver.common_validation import DEFAULTS
 from gpuconsole.model.resources import canonical
-from tests.model.samples import DOCUMENTS, edited
+from tests.support.sample_manifests import DOCUMENTS, edited
 
 IN_USE = "kueue.x-k8s.io/resource-in-use"
 ELASTIC = "kueue.x-k8s.io/elastic-job"

@@ -15,7 +15,7 @@ from gpuconsole.model.devices import (
     ResourceSlice,
 )
 from gpuconsole.model.manifests import load_text
-from tests.model.samples import errors_and_warnings
+from tests.support.sample_manifests import errors_and_warnings
 
 Manifest = dict[str, Any]
 ASKED: Manifest = {

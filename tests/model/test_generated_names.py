@@ -10,7 +10,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_objects, load_text
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.sim.scenario import build, load_scenario
-from tests.model.samples import errors_and_warnings
+from tests.support.sample_manifests import errors_and_warnings
 
 Manifest = dict[str, Any]
 SUFFIX = re.compile("[bcdfghjklmnpqrstvwxz2456789]{5}")

@@ -11,7 +11,7 @@ from gpuconsole.model.jobs import pod_name, workload_name, workload_of
 from gpuconsole.model.manifests import decode_object, load_text
 from gpuconsole.model.pod_template import PodSet, TopologyRequest
 from gpuconsole.model.workloads import Workload
-from tests.model.samples import DOCUMENTS, edited
+from tests.support.sample_manifests import DOCUMENTS, edited
 
 GPU = "nvidia.com/gpu"
 MIB = 1024 * 1024

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.model.documents.findings import Key
 from gpuconsole.model.manifests import Severity, load_text
-from tests.model.samples import ABSENT, DOCUMENTS, edited
+from tests.support.sample_manifests import ABSENT, DOCUMENTS, edited
 
 ERROR, REFUSED, WARNING = "error", "refused", "warning"
 """An error always; a warning that strict mode makes an error; a warning always."""

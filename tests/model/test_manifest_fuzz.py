@@ -12,7 +12,7 @@ from gpuconsole.model.documents.findings import Key
 from gpuconsole.model.manifests import LoadedManifests, decode_object, load_text
 from gpuconsole.model.manifests.kinds import DECODERS, versions_of
 from gpuconsole.model.objects import Object
-from tests.model.samples import DOCUMENTS
+from tests.support.sample_manifests import DOCUMENTS
 
 ODD = st.sampled_from(
     ["", "0", "-1", "1e99", "9" * 50, "true", "Never", "a\x1b[0m", "ü" * 300, "0.5", "500m", "kueue.x-k8s.io/a", "1h"]

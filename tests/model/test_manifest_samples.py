@@ -40,7 +40,7 @@ from gpuconsole.model.queues import (
     WorkloadPriorityClass,
 )
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
-from tests.model.samples import DOCUMENTS, TEXT
+from tests.support.sample_manifests import DOCUMENTS, TEXT
 
 GI = 1024**3
 GPU = "nvidia.com/gpu"

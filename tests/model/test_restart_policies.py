@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.model.job import Job, TrainingRuntime
 from gpuconsole.model.manifests import load_text
-from tests.model.samples import errors_and_warnings
+from tests.support.sample_manifests import errors_and_warnings
 
 Manifest = dict[str, Any]
 JOBSET, TRAINER = "jobset.x-k8s.io/v1alpha2", "trainer.kubeflow.org/v1alpha1"

@@ -8,7 +8,7 @@ import pytest
 from gpuconsole.model.kai import SchedulingShard, ShardSetting
 from gpuconsole.model.manifests import load_text
 from gpuconsole.ui.yaml_view import as_yaml
-from tests.model.samples import errors_and_warnings
+from tests.support.sample_manifests import errors_and_warnings
 
 
 def shard(**spec: Any) -> str:

@@ -4,7 +4,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.manifests import LoadedManifests, Severity, load
 from gpuconsole.model.queues import ClusterQueue, Quota
-from tests.shared import SHARED, needs_shared
+from tests.support.shared_material import SHARED, needs_shared
 
 pytestmark = needs_shared
 

@@ -14,8 +14,8 @@ from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Opening, Recorder, newest
 from gpuconsole.store.schema import open_for_reading
-from tests.backends.events import ADMITTED, PAST, PREEMPTED, START, SUBMITTED
-from tests.backends.recorded import RecordedBackend
+from tests.support.recorded_backend import RecordedBackend
+from tests.support.recorded_events import ADMITTED, PAST, PREEMPTED, START, SUBMITTED
 
 ABOUT = ConsoleStatus(mode=ConsoleMode.REPLAY, source="past.json", policy="binpack")
 

@@ -13,7 +13,7 @@ from gpuconsole.services.analysis import EstimateService
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.store.schema import open_for_reading
-from tests.insight.world import START, running, waiting
+from tests.support.snapshots import START, running, waiting
 
 FIRST, SECOND = (
     PastEstimate(workload=f"a/{name}", asked_at=START, median=START + MINUTE, interval=Interval(START, START + HOUR))

@@ -21,11 +21,11 @@ from gpuconsole.store import recorder as history
 from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.store.schema import open_for_reading
 from gpuconsole.workers.client import Worker
-from tests.backends.cluster import simulation
-from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted, preempted
 from tests.insight.test_preemption_replay import WANTS, WHOLE, preemption
-from tests.insight.world import ORG, ORG_QUEUES, START, cluster_queue
+from tests.support.contended_cluster import simulation
+from tests.support.scripted_live_backend import Elsewhere
+from tests.support.snapshots import ORG, ORG_QUEUES, START, cluster_queue
 
 OBJECTS = (*ORG_QUEUES, WAITS)
 

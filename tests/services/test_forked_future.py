@@ -19,8 +19,8 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers import forked_future as workers_apart
 from gpuconsole.workers.forked_future import ForkedFuture, fork_future
-from tests.sim.cluster import START, USUAL, workload
-from tests.sim.strategies import cluster
+from tests.support.random_simulations import cluster
+from tests.support.sim_cluster import START, USUAL, workload
 
 CHANGES: dict[str, tuple[Command, ...]] = {
     "nothing": (),

@@ -9,10 +9,10 @@ from gpuconsole.services.console import Console
 from gpuconsole.services.forecasting import ForecastService
 from gpuconsole.ui.screens.queue_rows import kueue_alerts
 from gpuconsole.ui.widgets.header_footer import left_parts
-from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted
-from tests.insight.world import ORG_QUEUES, START
-from tests.ui.stage import staged
+from tests.support.console_stage import staged
+from tests.support.scripted_live_backend import Elsewhere
+from tests.support.snapshots import ORG_QUEUES, START
 
 STUCK = KueueProblem(
     "Kueue: no admissions for 40s",

@@ -14,11 +14,11 @@ from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store import recorder as history
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.ui.screens.dashboard import window
-from tests.backends.recorded import RecordedBackend
 from tests.store.test_recorder import recorder_at
-from tests.ui.live import FakeCluster, live
-from tests.ui.stage import staged
-from tests.ui.worlds import NOW
+from tests.support.console_clusters import NOW
+from tests.support.console_stage import staged
+from tests.support.live_console import FakeCluster, live
+from tests.support.recorded_backend import RecordedBackend
 
 
 def line(ago: int, what: HistoryEventKind, **fields: object) -> HistoryEvent:

@@ -26,9 +26,9 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.client import ObservedCluster, Worker
 from gpuconsole.workers.protocol import ENCODER, NEWS, AskWhatIf, Done, Failed, Request, UpdateSnapshot
 from gpuconsole.workers.replica import LiveReplica, RequestHandler
-from tests.backends.elsewhere import Elsewhere
 from tests.insight.test_forecast_check import WAITS, admitted
-from tests.insight.world import ORG, ORG_QUEUES, START, node, waiting
+from tests.support.scripted_live_backend import Elsewhere
+from tests.support.snapshots import ORG, ORG_QUEUES, START, node, waiting
 
 NOTHING = ()
 

@@ -9,8 +9,8 @@ from gpuconsole.model.clock import SECOND
 from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import LONGEST, Loop
-from tests.backends.events import ADMITTED, NODE_1, NODE_2, PAST, PREEMPTED, RLHF, START, SUBMITTED
-from tests.backends.recorded import RecordedBackend
+from tests.support.recorded_backend import RecordedBackend
+from tests.support.recorded_events import ADMITTED, NODE_1, NODE_2, PAST, PREEMPTED, RLHF, START, SUBMITTED
 
 
 class Watched:

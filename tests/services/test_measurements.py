@@ -10,8 +10,8 @@ from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store.recorder import Opening, Recorder
-from tests.backends.elsewhere import Elsewhere
-from tests.insight.world import START, node
+from tests.support.scripted_live_backend import Elsewhere
+from tests.support.snapshots import START, node
 
 
 def session(path: Path, time: Time, percent: float, *, source: str = "prod") -> Trend:

@@ -35,8 +35,8 @@ from gpuconsole.workers.protocol import (
     WhatIfReply,
 )
 from gpuconsole.workers.replica import Replica, RequestHandler
-from tests.backends.cluster import job, simulation
-from tests.backends.events import START
+from tests.support.contended_cluster import job, simulation
+from tests.support.recorded_events import START
 
 QUESTION = (Submit((job("asked", 8, 30),)),)
 

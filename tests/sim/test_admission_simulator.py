@@ -5,8 +5,8 @@ from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.entry import EntryStatus
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from tests.insight.test_unblock import after
-from tests.insight.world import ORG, ORG_QUEUES, waiting, world
-from tests.scheduling.kueue.cluster import LOWER, queue, workload
+from tests.support.kueue_cluster import LOWER, queue, workload
+from tests.support.snapshots import ORG, ORG_QUEUES, waiting, world
 
 OLD, NEW = workload("old", "q", 4, created=1), workload("new", "q", 4, created=2, priority=9)
 

@@ -13,7 +13,10 @@ from gpuconsole.model.snapshot import Snapshot, decode, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import (
+from tests.sim.test_laws import LIFE, POLICIES, fresh
+from tests.support.adopted_clusters import as_live
+from tests.support.random_simulations import LIVES, live
+from tests.support.sim_cluster import (
     START,
     UNQUEUED,
     USUAL,
@@ -29,9 +32,6 @@ from tests.sim.cluster import (
     two_teams,
     workload,
 )
-from tests.sim.foreign import as_live
-from tests.sim.strategies import LIVES, live
-from tests.sim.test_laws import LIFE, POLICIES, fresh
 
 
 def adopted(snapshot: Snapshot, policy: SimPolicy = USUAL) -> Simulation:

@@ -7,15 +7,15 @@ import pytest
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.manifests.loading import load_text
-from tests.sim import manifests
-from tests.sim.cluster import START, key_of, start, submit, two_teams
+from tests.support import job_manifests
+from tests.support.sim_cluster import START, key_of, start, submit, two_teams
 
 
 def wrapper(*components: dict[str, Any], queue: str = "lq") -> dict[str, Any]:
     return {
         "apiVersion": "workload.codeflare.dev/v1beta2",
         "kind": "AppWrapper",
-        "metadata": manifests.meta("aw", queue=queue),
+        "metadata": job_manifests.meta("aw", queue=queue),
         "spec": {"components": list(components)},
     }
 
@@ -25,7 +25,7 @@ def inner(kind: str, api: str, spec: dict[str, Any], **notes: str) -> dict[str, 
     return {"apiVersion": api, "kind": kind, "metadata": meta, "spec": spec}
 
 
-POD = manifests.pod(restart="Never")
+POD = job_manifests.pod(restart="Never")
 PYTORCH = inner(
     "PyTorchJob",
     "kubeflow.org/v1",
@@ -65,7 +65,7 @@ CASES = [
 
 @pytest.mark.parametrize(("template", "counts"), CASES, ids=[template["kind"] for template, _ in CASES])
 def test_pod_sets_of_known_kinds_are_inferred(template: dict[str, Any], counts: list[int]) -> None:
-    (job,) = manifests.read(wrapper({"template": template}))
+    (job,) = job_manifests.read(wrapper({"template": template}))
     assert isinstance(job, Job)
     assert [(part.name, part.count, part.template.requests) for part in job.pod_sets] == [
         (f"aw-{number}", count, {"nvidia.com/gpu": 1}) for number, count in enumerate(counts)
@@ -76,7 +76,7 @@ def test_pod_sets_of_other_kinds_are_declared_by_their_paths() -> None:
     other = {"apiVersion": "x.io/v1", "kind": "Crew", "metadata": {"name": "c"}, "spec": {"groups": [{"pods": POD}]}}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {}}
     sets = [{"replicas": 3, "path": "template.spec.groups[0].pods"}]
-    (job,) = manifests.read(wrapper({"template": service}, {"template": other, "podSets": sets}))
+    (job,) = job_manifests.read(wrapper({"template": service}, {"template": other, "podSets": sets}))
     assert isinstance(job, Job)
     assert [(part.name, part.count) for part in job.pod_sets] == [("aw-0", 3)]
 
@@ -119,13 +119,13 @@ ELSEWHERE = {**PYTORCH, "metadata": {"name": "i", "namespace": "other"}}
     ],
 )
 def test_what_the_webhook_refuses(components: list[dict[str, Any]], problems: list[str]) -> None:
-    findings = load_text(manifests.dumps(wrapper(*components, queue="")), "a.yaml", strict=True).findings
+    findings = load_text(job_manifests.dumps(wrapper(*components, queue="")), "a.yaml", strict=True).findings
     assert [f"{finding.path}: {finding.problem}" for finding in findings] == problems
 
 
 def test_an_app_wrapper_is_admitted_as_a_whole_and_lasts_as_long_as_what_it_wraps() -> None:
     simulation = start(two_teams())
-    submit(simulation, *manifests.read(wrapper({"template": PYTORCH})))
+    submit(simulation, *job_manifests.read(wrapper({"template": PYTORCH})))
     workload = simulation.snapshot().workloads[key_of(simulation, "red/aw")]
     assert (workload.gpus, workload.admitted, workload.name.partition("-")[0]) == (3, True, "appwrapper")
     assert len(simulation.snapshot().pods) == 3
@@ -137,6 +137,6 @@ def test_an_app_wrapper_is_admitted_as_a_whole_and_lasts_as_long_as_what_it_wrap
 
 def test_a_wrapped_service_serves_until_it_is_deleted() -> None:
     simulation = start(two_teams())
-    submit(simulation, *manifests.read(wrapper({"template": CASES[4][0]})))
+    submit(simulation, *job_manifests.read(wrapper({"template": CASES[4][0]})))
     simulation.advance(START + 3000 * MINUTE)
     assert simulation.snapshot().jobs["AppWrapper/red/aw"].phase is JobPhase.RUNNING

@@ -12,8 +12,8 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import ArrivalStream, JobSize, LogNormal, job, next_arrival
-from tests.sim import cluster
-from tests.sim.cluster import START, submit, two_teams
+from tests.support import sim_cluster
+from tests.support.sim_cluster import START, submit, two_teams
 
 MIDNIGHT = parse_time("2026-01-05T00:00:00Z")
 STREAM = ArrivalStream(
@@ -106,7 +106,7 @@ def test_a_submission_changes_no_arrival() -> None:
     policy = SimPolicy(arrivals=(STREAM,))
     usual = Simulation.from_objects(two_teams(), policy=policy, seed=1, start=START)
     asked = usual.fork()
-    submit(asked, cluster.job("asked", gpus=4))
+    submit(asked, sim_cluster.job("asked", gpus=4))
     for simulation in (usual, asked):
         simulation.advance(START + 3 * HOUR)
     arrived = [{j.key: j.duration for j in s.snapshot().jobs.all() if j.name != "asked"} for s in (usual, asked)]

@@ -21,9 +21,9 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
 from gpuconsole.sim.autoscaling.policy import ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation
-from tests.sim.autoscaled import EITHER, KARPENTER, groups, job, policy, pool
-from tests.sim.cluster import GPU, START
-from tests.sim.strategies import contents
+from tests.support.autoscaled_clusters import EITHER, KARPENTER, groups, job, policy, pool
+from tests.support.random_simulations import contents
+from tests.support.sim_cluster import GPU, START
 
 Deed = tuple[Span, Callable[[Simulation], None]]
 law = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

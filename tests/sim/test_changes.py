@@ -30,7 +30,7 @@ from gpuconsole.model.commands import (
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor, StopPolicy
 from gpuconsole.sim.scenario_form import Changes, ScenarioError, as_changes, read_changes
-from tests.sim.cluster import GPU, START
+from tests.support.sim_cluster import GPU, START
 
 FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "h100"}}
 MADE = Submit((ResourceFlavor(name="h100"),), (msgspec.json.encode(FLAVOR).decode(),))

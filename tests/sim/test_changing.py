@@ -23,7 +23,7 @@ from gpuconsole.model.labels import Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort, PreemptionPolicy, Quota, ResourceFlavor
 from gpuconsole.sim.engine import Simulation
-from tests.sim.cluster import A100, GPU, START, node, nodes, queue, start, submit, two_teams, workload
+from tests.support.sim_cluster import A100, GPU, START, node, nodes, queue, start, submit, two_teams, workload
 
 A100_FLAVOR = ResourceFlavor(name="a100", node_labels=A100)
 NEVER, ANY = PreemptionPolicy.NEVER, PreemptionPolicy.ANY

@@ -13,7 +13,7 @@ from gpuconsole.model.workloads import CheckState, PodSetUpdate, WorkloadPhase, 
 from gpuconsole.scheduling.kueue.provisioning.controller import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
-from tests.sim.cluster import A100, START, job, key_of, nodes, queue, run, start, submit
+from tests.support.sim_cluster import A100, START, job, key_of, nodes, queue, run, start, submit
 
 WAITING = SimPolicy(checks=Checks.WAIT)
 DWS = AdmissionCheck(name="dws", controller=CONTROLLER, parameters="kueue.x-k8s.io/ProvisioningRequestConfig/dws")

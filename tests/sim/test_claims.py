@@ -11,7 +11,7 @@ from gpuconsole.model.pod_template import Container, PodClaim, PodTemplate
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import START, node
+from tests.support.sim_cluster import START, node
 
 POLICY = SimPolicy(kueue=None, placement=VolcanoPolicy())
 ONE = ResourceClaimTemplate(namespace="default", name="one", requests=(DeviceRequest(name="gpu", device_class="gpu"),))

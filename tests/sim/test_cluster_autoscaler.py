@@ -29,9 +29,9 @@ from gpuconsole.sim.autoscaling.evictions import Allowances
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, ScalingGroup
 from gpuconsole.sim.autoscaling.provisioning import NodeFit
 from gpuconsole.sim.engine import Simulation
-from tests.sim.autoscaled import GIB, after, begin, groups, job, machines, policy, pool, said, where
-from tests.sim.cluster import GPU, queue, start, submit
-from tests.sim.cluster import job as team_job
+from tests.support.autoscaled_clusters import GIB, after, begin, groups, job, machines, policy, pool, said, where
+from tests.support.sim_cluster import GPU, queue, start, submit
+from tests.support.sim_cluster import job as team_job
 
 
 def lone(name: str, gpus: int = 1, *, cpu: int = 1000) -> Pod:

@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kueue.concurrent_admission import flavor_of
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import GPU, LOWER, classes, job, node, run, start, submit
+from tests.support.sim_cluster import GPU, LOWER, classes, job, node, run, start, submit
 
 CONCURRENT = SimPolicy(kueue=KueueConfig(gates={"ConcurrentAdmission": True}))
 FLAVORS = ("reserved", "spot")

@@ -8,7 +8,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.sim.engine import Simulation
-from tests.sim.cluster import UNQUEUED, job, key_of, pod, run, start, submit, two_teams, workload
+from tests.support.sim_cluster import UNQUEUED, job, key_of, pod, run, start, submit, two_teams, workload
 
 
 def lived() -> Simulation:

@@ -13,8 +13,8 @@ from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import START, UNQUEUED, log, nodes, run, start, submit, two_teams
-from tests.sim.manifests import Manifest, job, meta, pod, read, service, worker_set
+from tests.support.job_manifests import Manifest, job, meta, pod, read, service, worker_set
+from tests.support.sim_cluster import START, UNQUEUED, log, nodes, run, start, submit, two_teams
 
 
 def cron(name: str, schedule: str, *, queue: str = "", duration: str = "10m", **more: Any) -> Manifest:

@@ -5,7 +5,7 @@ import pytest
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from tests.sim.cluster import UNQUEUED, job, key_of, log, nodes, run, start, submit, two_teams
+from tests.support.sim_cluster import UNQUEUED, job, key_of, log, nodes, run, start, submit, two_teams
 
 
 def test_a_job_that_nothing_queues_is_gone_with_its_pods() -> None:

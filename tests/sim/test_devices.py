@@ -13,7 +13,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import DeviceClassMapping, KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import START, job, node, queue, start, submit, two_teams
+from tests.support.sim_cluster import START, job, node, queue, start, submit, two_teams
 
 PAID = KueueConfig(device_class_mappings=(DeviceClassMapping(name="claimed", device_class_names=("gpu.example.com",)),))
 TWO = ResourceClaimTemplate(

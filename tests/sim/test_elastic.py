@@ -11,7 +11,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import START, job, log, node, queue, start, submit, template, two_teams
+from tests.support.sim_cluster import START, job, log, node, queue, start, submit, template, two_teams
 
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 

@@ -21,8 +21,20 @@ from gpuconsole.model.job import BatchRules, JobPhase
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.controllers.batch_job import pieces, pod_duration
 from gpuconsole.sim.engine import Simulation
-from tests.sim.engines import EVERY, EVERY_WITH_LATENCIES, GPU, MAKES, Asked, Life, Make, fresh, live, lives, send
-from tests.sim.strategies import contents
+from tests.support.engine_clusters import (
+    EVERY,
+    EVERY_WITH_LATENCIES,
+    GPU,
+    MAKES,
+    Asked,
+    Life,
+    Make,
+    fresh,
+    live,
+    lives,
+    send,
+)
+from tests.support.random_simulations import contents
 
 law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 DATA = st.data()

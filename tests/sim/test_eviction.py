@@ -12,7 +12,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.workloads import RequeueState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import START, job, key_of, log, run, start, submit, two_teams
+from tests.support.sim_cluster import START, job, key_of, log, run, start, submit, two_teams
 
 
 class Lost(NamedTuple):

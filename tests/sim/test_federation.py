@@ -24,7 +24,7 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
-from tests.sim.cluster import A100, START, USUAL, job, key_of, nodes, queue, run, submit, workload
+from tests.support.sim_cluster import A100, START, USUAL, job, key_of, nodes, queue, run, submit, workload
 
 FLAVOR = ResourceFlavor(name="a100", node_labels=A100)
 INCREMENTAL = SimPolicy(kueue=KueueConfig(multi_kueue=MultiKueueSettings(incremental=True, step_size=1)))

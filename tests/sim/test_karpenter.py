@@ -18,7 +18,7 @@ from gpuconsole.sim.autoscaling.policy import SpotPolicy
 from gpuconsole.sim.autoscaling.provisioning import choose_offering, offers_of
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.run_times import LogNormal
-from tests.sim.autoscaled import (
+from tests.support.autoscaled_clusters import (
     ALL,
     EITHER,
     KARPENTER,
@@ -35,8 +35,8 @@ from tests.sim.autoscaled import (
     types,
     where,
 )
-from tests.sim.cluster import START, queue, start, submit
-from tests.sim.cluster import job as team_job
+from tests.support.sim_cluster import START, queue, start, submit
+from tests.support.sim_cluster import job as team_job
 
 SPREAD = PlacementPolicy(score="spread")
 

@@ -16,7 +16,7 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import MEASURED, Latencies, LatencyDistribution, draw
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.sim.scenario_form import LatenciesForm, ScenarioError
-from tests.sim.cluster import two_teams
+from tests.support.sim_cluster import two_teams
 
 STEPS = Latencies.__struct_fields__
 TIME_PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "time.md"

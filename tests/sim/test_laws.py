@@ -19,8 +19,8 @@ from gpuconsole.scheduling.kueue.messages import without_amounts
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import MEASURED
-from tests.sim.cluster import GPU, START, USUAL
-from tests.sim.strategies import LIVES, UNFORCED_LIVES, Deed, cluster, contents, live
+from tests.support.random_simulations import LIVES, UNFORCED_LIVES, Deed, cluster, contents, live
+from tests.support.sim_cluster import GPU, START, USUAL
 
 LIFE = list[tuple[Span, Deed]]
 POLICIES = st.sampled_from([USUAL, replace(USUAL, latencies=MEASURED)])

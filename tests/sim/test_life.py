@@ -8,7 +8,20 @@ from gpuconsole.model.job import JobPhase
 from gpuconsole.model.labels import Taint, Toleration
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import WorkloadPhase, phase
-from tests.sim.cluster import A100, START, job, key_of, log, node, queue, run, start, submit, two_teams, workload
+from tests.support.sim_cluster import (
+    A100,
+    START,
+    job,
+    key_of,
+    log,
+    node,
+    queue,
+    run,
+    start,
+    submit,
+    two_teams,
+    workload,
+)
 
 
 def test_a_job_is_queued_admitted_placed_and_finishes() -> None:

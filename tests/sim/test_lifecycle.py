@@ -9,7 +9,7 @@ from gpuconsole.model.workloads import RequeueState, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig, ObjectRetention, RequeuingStrategy, WaitForPodsReady
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Checks, SimPolicy
-from tests.sim.cluster import START, job, key_of, log, queue, run, start, submit, two_teams
+from tests.support.sim_cluster import START, job, key_of, log, queue, run, start, submit, two_teams
 
 
 def policy(*, gates: dict[str, bool] | None = None, **settings: object) -> SimPolicy:

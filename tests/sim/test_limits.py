@@ -4,7 +4,7 @@ from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import LimitRange, LimitRangeItem, Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
-from tests.sim.cluster import GPU, UNQUEUED, job, key_of, nodes, start, submit, two_teams
+from tests.support.sim_cluster import GPU, UNQUEUED, job, key_of, nodes, start, submit, two_teams
 
 DEFAULTS = LimitRange(
     namespace="red",

@@ -18,11 +18,11 @@ from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.autoscaled import KARPENTER
-from tests.sim.cluster import USUAL, job, start, submit, two_teams
-from tests.sim.foreign import as_live
-from tests.sim.strategies import LIVES, live
 from tests.sim.test_laws import LIFE, fresh
+from tests.support.adopted_clusters import as_live
+from tests.support.autoscaled_clusters import KARPENTER
+from tests.support.random_simulations import LIVES, live
+from tests.support.sim_cluster import USUAL, job, start, submit, two_teams
 
 POLICIES = {
     "Kueue": USUAL,

@@ -11,7 +11,7 @@ from gpuconsole.model.manifests import load_text
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.ui.yaml_view import as_manifest
-from tests.model.samples import errors_and_warnings
+from tests.support.sample_manifests import errors_and_warnings
 
 Manifest = dict[str, Any]
 NODE: Manifest = {

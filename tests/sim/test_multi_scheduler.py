@@ -13,7 +13,7 @@ from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import GPU, START, nodes, pod, run
+from tests.support.sim_cluster import GPU, START, nodes, pod, run
 
 BOTH = SimPolicy(kueue=None, second_scheduler=VolcanoPolicy(scheduler="volcano"))
 SMALL = VolcanoQueue(name="small", uid="small", capability={GPU: 2})

@@ -4,7 +4,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Cordon, Delete, Drain, FailNode, FailPod, Requeue, RestoreNode
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
-from tests.sim.cluster import START, job, key_of, log, node, queue, run, start, submit, two_teams
+from tests.support.sim_cluster import START, job, key_of, log, node, queue, run, start, submit, two_teams
 
 
 def test_a_failed_node_takes_its_pods_along_and_the_workload_keeps_its_quota() -> None:

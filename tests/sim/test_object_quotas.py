@@ -20,10 +20,10 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.storage import PersistentVolumeClaim, StorageClass
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
-from tests.sim import manifests
-from tests.sim.cluster import START, UNQUEUED, key_of, node, start, submit, two_teams
-from tests.sim.engines import GPU, MAKES, Make, fresh
 from tests.sim.test_engine_laws import DATA, drawn, law
+from tests.support import job_manifests
+from tests.support.engine_clusters import GPU, MAKES, Make, fresh
+from tests.support.sim_cluster import START, UNQUEUED, key_of, node, start, submit, two_teams
 
 GI = 1024**3
 CLASS = "gpu.nvidia.com"
@@ -186,7 +186,7 @@ def test_workloads_of_kueue_are_counted() -> None:
     simulation = start(
         [*two_teams(), ResourceQuota(namespace="red", name="q", hard={"count/workloads.kueue.x-k8s.io": 5})]
     )
-    submit(simulation, *manifests.read(manifests.job("train", 1, queue="lq")))
+    submit(simulation, *job_manifests.read(job_manifests.job("train", 1, queue="lq")))
     assert key_of(simulation, "red/train")
     assert used(simulation, "red/q") == {"count/workloads.kueue.x-k8s.io": 1}
 
@@ -201,8 +201,8 @@ NO_ROOM = (
 def two_jobs() -> Simulation:
     """A namespace that may have one Workload, with two jobs of a pod, the first of which works for ten minutes."""
     simulation = start([*two_teams(), ResourceQuota(namespace="red", name="q", hard={WORKLOADS: 1})])
-    submit(simulation, *manifests.read(manifests.job("one", 1, queue="lq", notes={"duration": "10m"})))
-    submit(simulation, *manifests.read(manifests.job("two", 1, queue="lq", notes={"duration": "10m"})))
+    submit(simulation, *job_manifests.read(job_manifests.job("one", 1, queue="lq", notes={"duration": "10m"})))
+    submit(simulation, *job_manifests.read(job_manifests.job("two", 1, queue="lq", notes={"duration": "10m"})))
     return simulation
 
 
@@ -256,7 +256,7 @@ def test_a_larger_quota_lets_the_workload_be_created() -> None:
 
 def test_a_workload_that_somebody_creates_is_refused_as_the_api_server_does() -> None:
     simulation = start([*two_teams(), ResourceQuota(namespace="red", name="q", hard={WORKLOADS: 1})])
-    made = manifests.read(manifests.job("one", 1, queue="lq"))
+    made = job_manifests.read(job_manifests.job("one", 1, queue="lq"))
     submit(simulation, *made)
     submit(simulation, Workload(namespace="red", name="own", queue="lq", pod_sets=(PodSet(name="main"),)))
     assert [one for one in told(simulation, HistoryEventKind.COMMAND_REFUSED)] == [
@@ -282,7 +282,7 @@ def test_what_is_used_of_a_quota_is_what_a_new_count_of_all_objects_gives(
 ) -> None:
     simulation = fresh(make)
     scopes = data.draw(st.sampled_from([(), ("NotTerminating",), ("BestEffort",)]))
-    asked = manifests.read(
+    asked = job_manifests.read(
         {
             "apiVersion": "v1",
             "kind": "ResourceQuota",

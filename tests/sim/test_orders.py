@@ -27,7 +27,7 @@ from gpuconsole.model.commands import (
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import StopPolicy
-from tests.sim.cluster import GPU, START, job, start, submit, two_teams, workload
+from tests.support.sim_cluster import GPU, START, job, start, submit, two_teams, workload
 
 REFUSED: dict[str, tuple[Command, str]] = {
     "an unknown workload": (Requeue("red/nobody"), "there is no workload red/nobody"),

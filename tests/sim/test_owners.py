@@ -15,8 +15,8 @@ from gpuconsole.model.gpus.sharing import device, replicas
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
-from tests.scheduling.kube.cluster import template
 from tests.sim.test_sharing import A100, GPU, machine
+from tests.support.kube_cluster import template
 
 SMALL, BIG, WHOLE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb", "nvidia.com/mig-7g.80gb"
 SHARING = [

@@ -5,7 +5,7 @@ from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.sim.engine import Simulation
-from tests.sim.cluster import A100, START, at, job, key_of, nodes, queue, start, submit, two_teams, workload
+from tests.support.sim_cluster import A100, START, at, job, key_of, nodes, queue, start, submit, two_teams, workload
 
 
 def phases(simulation: Simulation, name: str, until: Span) -> list[str]:

@@ -15,9 +15,9 @@ from gpuconsole.model.jobs.workloads import DURATION
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import START, UNQUEUED, USUAL, start, submit, two_teams
-from tests.sim.foreign import as_live, member, shown
-from tests.sim.manifests import Manifest, job, meta, pod, read, service, worker_set
+from tests.support.adopted_clusters import as_live, member, shown
+from tests.support.job_manifests import Manifest, job, meta, pod, read, service, worker_set
+from tests.support.sim_cluster import START, UNQUEUED, USUAL, start, submit, two_teams
 
 
 def kubeflow(kind: str, field: str, queue: str = "", **types: int) -> Manifest:

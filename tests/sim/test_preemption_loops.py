@@ -18,7 +18,7 @@ from gpuconsole.model.manifests import load
 from gpuconsole.model.manifests.loading import load_text
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
-from tests.insight.random_places import random_places, waiting
+from tests.support.random_placement import random_places, waiting
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "scenarios" / "default.yaml"
 PRODUCTION_JOB = """

@@ -4,7 +4,7 @@ from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Command, Delete, MoveToQueue, SetPriority, SetQuota, SetStopPolicy
 from gpuconsole.model.queues import Cohort, LocalQueue, ResourceFlavor, StopPolicy
 from gpuconsole.sim.engine import Simulation
-from tests.sim.cluster import GPU, START, job, key_of, log, queue, run, start, submit, two_teams
+from tests.support.sim_cluster import GPU, START, job, key_of, log, queue, run, start, submit, two_teams
 
 
 def text_of(simulation: Simulation, name: str) -> str:

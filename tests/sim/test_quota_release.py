@@ -19,16 +19,16 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import MEASURED, Step
-from tests.sim import manifests
-from tests.sim.cluster import A100, START, USUAL, classes, nodes, queue, run, start, submit
-from tests.sim.manifests import Manifest, meta
-from tests.sim.strategies import contents
+from tests.support import job_manifests
+from tests.support.job_manifests import Manifest, meta
+from tests.support.random_simulations import contents
+from tests.support.sim_cluster import A100, START, USUAL, classes, nodes, queue, run, start, submit
 
 LATENT = SimPolicy(latencies=MEASURED)
 
 
 def pod(grace: int, gpus: int = 2, *, restart: str = "Never", labels: dict[str, str] | None = None) -> Manifest:
-    template = manifests.pod(gpus, restart=restart, labels=labels)
+    template = job_manifests.pod(gpus, restart=restart, labels=labels)
     template["spec"]["terminationGracePeriodSeconds"] = grace
     return template
 
@@ -39,7 +39,7 @@ def typed(api: str, kind: str, spec: Manifest) -> Manifest:
 
 
 def batch(grace: int, **more: Any) -> list[Manifest]:
-    return [manifests.job("victim", 2, 2, queue="lq", template=pod(grace), **more)]
+    return [job_manifests.job("victim", 2, 2, queue="lq", template=pod(grace), **more)]
 
 
 def job_set(grace: int) -> list[Manifest]:
@@ -77,7 +77,7 @@ def ray_cluster(grace: int) -> list[Manifest]:
 
 
 def app_wrapper(grace: int) -> list[Manifest]:
-    inner = manifests.job("inner", 2, 2, template=pod(grace))
+    inner = job_manifests.job("inner", 2, 2, template=pod(grace))
     return [typed("workload.codeflare.dev/v1beta2", "AppWrapper", {"components": [{"template": inner}]})]
 
 
@@ -93,13 +93,13 @@ def pod_group(grace: int) -> list[Manifest]:
 
 def deployment(grace: int) -> list[Manifest]:
     template = pod(grace, restart="", labels={"app": "victim"})
-    return [manifests.service("Deployment", "victim", 2, queue="lq", template=template)]
+    return [job_manifests.service("Deployment", "victim", 2, queue="lq", template=template)]
 
 
 def stateful_set(grace: int) -> list[Manifest]:
     template = pod(grace, restart="", labels={"app": "victim"})
     spec = {"template": template, "podManagementPolicy": "Parallel"}
-    return [manifests.service("StatefulSet", "victim", 2, queue="lq", **spec)]
+    return [job_manifests.service("StatefulSet", "victim", 2, queue="lq", **spec)]
 
 
 KINDS: dict[str, Callable[[int], list[Manifest]]] = {
@@ -121,7 +121,7 @@ def cluster(kind: str, grace: int, *, nodes_count: int = 1, policy: SimPolicy = 
     """A victim that has run for a minute, fills the first node and uses all the quota there is."""
     flavor = ResourceFlavor(name="a100", node_labels=A100)
     simulation = start([flavor, *queue("red", 4), *nodes(nodes_count), *classes()], policy, seed)
-    submit(simulation, *manifests.read(*KINDS[kind](grace)))
+    submit(simulation, *job_manifests.read(*KINDS[kind](grace)))
     simulation.advance(START + MINUTE)
     assert {pod.node for pod in victims(simulation.snapshot())} == {"n1"}
     return simulation
@@ -129,9 +129,9 @@ def cluster(kind: str, grace: int, *, nodes_count: int = 1, policy: SimPolicy = 
 
 def preempt(simulation: Simulation, seconds: int = 3600) -> None:
     """A batch/v1 Job of higher priority that takes the whole quota for so long."""
-    document = manifests.job("preemptor", 2, 2, queue="lq", template=pod(30), notes={"duration": f"{seconds}s"})
+    document = job_manifests.job("preemptor", 2, 2, queue="lq", template=pod(30), notes={"duration": f"{seconds}s"})
     document["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
-    submit(simulation, *manifests.read(document))
+    submit(simulation, *job_manifests.read(document))
 
 
 def is_preemptor(thing: Workload | Pod) -> bool:

@@ -17,8 +17,8 @@ from gpuconsole.model.volcano import VolcanoPhase
 from gpuconsole.model.workloads import WorkloadPhase
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.ui.workload_table import WorkloadRows
-from tests.sim import manifests
-from tests.sim.cluster import START, UNQUEUED, key_of, nodes, pod, start, submit, two_teams
+from tests.support import job_manifests
+from tests.support.sim_cluster import START, UNQUEUED, key_of, nodes, pod, start, submit, two_teams
 
 GPUS = "requests.nvidia.com/gpu"
 
@@ -56,8 +56,8 @@ def used(simulation: Simulation, name: str = "q") -> dict[str, int]:
 
 
 def test_of_a_job_of_eight_pods_a_quota_of_four_lets_four_be_created() -> None:
-    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 4}))], UNQUEUED)
-    submit(simulation, *manifests.read(manifests.job("train", 8)))
+    simulation = start([*nodes(2), *job_manifests.read(quota({GPUS: 4}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(job_manifests.job("train", 8)))
 
     assert present(simulation) == ["train-0", "train-1", "train-2", "train-3"]
     assert used(simulation) == {GPUS: 4}
@@ -76,8 +76,8 @@ def test_of_a_job_of_eight_pods_a_quota_of_four_lets_four_be_created() -> None:
 
 def test_work_whose_pods_are_refused_is_pending_or_admitted_and_needs_attention() -> None:
     """It counts as running nowhere: not in the list of workloads, in the counts of its namespace, on the dashboard."""
-    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 4}))], UNQUEUED)
-    submit(simulation, *manifests.read(manifests.job("train", 8)))
+    simulation = start([*nodes(2), *job_manifests.read(quota({GPUS: 4}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(job_manifests.job("train", 8)))
     snapshot = simulation.snapshot()
     (row,) = WorkloadRows().update(snapshot).rows
     assert (row.key, row.phase, row.reason) == ("Job/red/train", WorkloadPhase.PENDING, PendingReason.RESOURCE_QUOTA)
@@ -88,8 +88,8 @@ def test_work_whose_pods_are_refused_is_pending_or_admitted_and_needs_attention(
     text = "Job/red/train: 4 of 8 pods cannot be created: ResourceQuota q of namespace red would be exceeded"
     assert [one.text for one in found.attention if one.trouble is AlertKind.UNSCHEDULABLE] == [text]
 
-    queued = start([*two_teams(), *manifests.read(quota({GPUS: 2}))])
-    submit(queued, *manifests.read(manifests.job("train", 8, queue="lq")))
+    queued = start([*two_teams(), *job_manifests.read(quota({GPUS: 2}))])
+    submit(queued, *job_manifests.read(job_manifests.job("train", 8, queue="lq")))
     snapshot = queued.snapshot()
     (row,) = WorkloadRows().update(snapshot).rows
     assert (row.phase, row.reason) == (WorkloadPhase.ADMITTED, PendingReason.RESOURCE_QUOTA)
@@ -100,10 +100,10 @@ def test_work_whose_pods_are_refused_is_pending_or_admitted_and_needs_attention(
 
 def test_pods_are_created_when_others_of_the_namespace_have_ended_at_the_next_attempt() -> None:
     """Kubernetes' Job controller waits 1 s, 2 s, 4 s … and at most a minute between its attempts."""
-    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 4}))], UNQUEUED)
-    submit(simulation, *manifests.read(manifests.job("first", 4, notes={"duration": "100s"})))
+    simulation = start([*nodes(2), *job_manifests.read(quota({GPUS: 4}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(job_manifests.job("first", 4, notes={"duration": "100s"})))
     simulation.advance(START + 10 * SECOND)
-    submit(simulation, *manifests.read(manifests.job("second", 4, notes={"duration": "100s"})))
+    submit(simulation, *job_manifests.read(job_manifests.job("second", 4, notes={"duration": "100s"})))
     simulation.advance(START + 10 * SECOND + 122 * SECOND)
     assert present(simulation) == []
     # Attempts at 10, 11, 13, 17, 25, 41, 73, 133 s: the quota is free again at 100 s.
@@ -116,15 +116,15 @@ def test_pods_are_created_when_others_of_the_namespace_have_ended_at_the_next_at
 
 
 def test_what_can_never_be_created_keeps_no_timer_going() -> None:
-    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 0}))], UNQUEUED)
-    submit(simulation, *manifests.read(manifests.job("train", 2)))
+    simulation = start([*nodes(2), *job_manifests.read(quota({GPUS: 0}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(job_manifests.job("train", 2)))
     assert (present(simulation), simulation.next_time) == ([], None)
 
 
 def test_a_larger_or_deleted_quota_lets_the_rest_be_created() -> None:
-    for change in (manifests.read(quota({GPUS: 8}))[0], None):
-        simulation = start([*nodes(2), *manifests.read(quota({GPUS: 4}))], UNQUEUED)
-        submit(simulation, *manifests.read(manifests.job("train", 8)))
+    for change in (job_manifests.read(quota({GPUS: 8}))[0], None):
+        simulation = start([*nodes(2), *job_manifests.read(quota({GPUS: 4}))], UNQUEUED)
+        submit(simulation, *job_manifests.read(job_manifests.job("train", 8)))
         if change is not None:
             submit(simulation, change)
         else:
@@ -134,8 +134,8 @@ def test_a_larger_or_deleted_quota_lets_the_rest_be_created() -> None:
 
 
 def test_an_admitted_workload_whose_pods_are_refused_says_so() -> None:
-    simulation = start([*two_teams(), *manifests.read(quota({"pods": 1}))])
-    submit(simulation, *manifests.read(manifests.job("train", 3, queue="lq")))
+    simulation = start([*two_teams(), *job_manifests.read(quota({"pods": 1}))])
+    submit(simulation, *job_manifests.read(job_manifests.job("train", 3, queue="lq")))
     key = key_of(simulation, "red/train")
     assert simulation.snapshot().workloads[key].admitted
     assert present(simulation) == ["train-0"]
@@ -152,18 +152,18 @@ def test_an_admitted_workload_whose_pods_are_refused_says_so() -> None:
 
 
 def test_a_gang_is_refused_in_part_and_starts_when_there_is_room() -> None:
-    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 3}))], UNQUEUED)
-    master = {"replicas": 1, "restartPolicy": "Never", "template": manifests.pod()}
-    workers = {"replicas": 3, "restartPolicy": "Never", "template": manifests.pod()}
+    simulation = start([*nodes(2), *job_manifests.read(quota({GPUS: 3}))], UNQUEUED)
+    master = {"replicas": 1, "restartPolicy": "Never", "template": job_manifests.pod()}
+    workers = {"replicas": 3, "restartPolicy": "Never", "template": job_manifests.pod()}
     gang = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
-        "metadata": manifests.meta("gang", duration="10m"),
+        "metadata": job_manifests.meta("gang", duration="10m"),
         "spec": {"pytorchReplicaSpecs": {"Master": master, "Worker": workers}},
     }
-    submit(simulation, *manifests.read(gang))
+    submit(simulation, *job_manifests.read(gang))
     assert present(simulation) == ["gang-master-0", "gang-worker-0", "gang-worker-1"]
-    submit(simulation, *manifests.read(quota({GPUS: 4})))
+    submit(simulation, *job_manifests.read(quota({GPUS: 4})))
     simulation.advance(START + 20 * MINUTE)
     assert simulation.snapshot().jobs["PyTorchJob/red/gang"].phase == "Succeeded"
 
@@ -178,26 +178,26 @@ def test_a_lone_pod_that_is_refused_does_not_exist() -> None:
 
 
 def test_a_volcano_jobs_pods_are_refused_and_made_later() -> None:
-    task = {"replicas": 4, "name": "w", "template": manifests.pod(restart="Never")}
+    task = {"replicas": 4, "name": "w", "template": job_manifests.pod(restart="Never")}
     document = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
-        "metadata": manifests.meta("v", duration="10m"),
+        "metadata": job_manifests.meta("v", duration="10m"),
         "spec": {"minAvailable": 1, "schedulerName": "volcano", "queue": "default", "tasks": [task]},
     }
-    simulation = start([*nodes(1), *manifests.read(quota({GPUS: 3}))], UNQUEUED)
-    submit(simulation, *manifests.read(document))
+    simulation = start([*nodes(1), *job_manifests.read(quota({GPUS: 3}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(document))
     simulation.advance(START + MINUTE)
     assert len(present(simulation)) == 3
-    submit(simulation, *manifests.read(quota({GPUS: 9})))
+    submit(simulation, *job_manifests.read(quota({GPUS: 9})))
     simulation.advance(START + 5 * MINUTE)
     assert len(present(simulation)) == 4
 
 
 def _pods(name: str, **spec: Any) -> dict[str, Any]:
-    template = manifests.pod(0, restart="Never")
+    template = job_manifests.pod(0, restart="Never")
     template["spec"].update(spec)
-    return manifests.job(name, 3, template=template)
+    return job_manifests.job(name, 3, template=template)
 
 
 CPU = [{"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2"}}}]
@@ -225,8 +225,8 @@ CPU = [{"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi"},
 def test_scopes_and_resources_of_a_quota(
     hard: dict[str, object], scope: dict[str, Any], pods: dict[str, Any], created: int
 ) -> None:
-    simulation = start([*nodes(2), *manifests.read(quota(hard, **scope))], UNQUEUED)
-    submit(simulation, *manifests.read(_pods("j", **pods)))
+    simulation = start([*nodes(2), *job_manifests.read(quota(hard, **scope))], UNQUEUED)
+    submit(simulation, *job_manifests.read(_pods("j", **pods)))
     assert len(present(simulation)) == created
 
 
@@ -244,15 +244,15 @@ def test_a_quota_of_priority_classes(expression: dict[str, Any], created: dict[s
     classes = [PriorityClass(name=name, value=value) for name, value in (("high", 9), ("low", 1))]
     found = {}
     for name in created:
-        simulation = start([*nodes(2), *classes, *manifests.read(quota({"pods": 1}, **scope))], UNQUEUED)
-        submit(simulation, *manifests.read(_pods("j", **({"priorityClassName": name} if name else {}))))
+        simulation = start([*nodes(2), *classes, *job_manifests.read(quota({"pods": 1}, **scope))], UNQUEUED)
+        submit(simulation, *job_manifests.read(_pods("j", **({"priorityClassName": name} if name else {}))))
         found[name] = len(present(simulation))
     assert found == created
 
 
 def test_where_cpu_is_limited_each_container_has_to_name_it() -> None:
-    simulation = start([*nodes(2), *manifests.read(quota({"requests.cpu": 4, "limits.memory": "1Gi"}))], UNQUEUED)
-    submit(simulation, *manifests.read(manifests.job("j", 1)))
+    simulation = start([*nodes(2), *job_manifests.read(quota({"requests.cpu": 4, "limits.memory": "1Gi"}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(job_manifests.job("j", 1)))
     assert refusals(simulation)[0][3] == (
         'Error creating: pods "j-0" is forbidden: failed quota: q:'
         " must specify limits.memory for: main; requests.cpu for: main"
@@ -260,9 +260,9 @@ def test_where_cpu_is_limited_each_container_has_to_name_it() -> None:
 
 
 def test_of_several_quotas_each_has_to_have_room() -> None:
-    two = manifests.read(quota({GPUS: 4}, "wide"), quota({"pods": 2}, "narrow"))
+    two = job_manifests.read(quota({GPUS: 4}, "wide"), quota({"pods": 2}, "narrow"))
     simulation = start([*nodes(2), *two], UNQUEUED)
-    submit(simulation, *manifests.read(manifests.job("train", 8)))
+    submit(simulation, *job_manifests.read(job_manifests.job("train", 8)))
     assert (present(simulation), used(simulation, "wide"), used(simulation, "narrow")) == (
         ["train-0", "train-1"],
         {GPUS: 2},
@@ -271,8 +271,8 @@ def test_of_several_quotas_each_has_to_have_room() -> None:
 
 
 def test_a_job_is_refused_where_jobs_are_counted() -> None:
-    simulation = start([*nodes(2), *manifests.read(quota({"count/jobs.batch": 1}))], UNQUEUED)
-    submit(simulation, *manifests.read(manifests.job("one")), *manifests.read(manifests.job("two")))
+    simulation = start([*nodes(2), *job_manifests.read(quota({"count/jobs.batch": 1}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(job_manifests.job("one")), *job_manifests.read(job_manifests.job("two")))
     assert sorted(simulation.snapshot().jobs) == ["Job/red/one"]
     assert forbidden(simulation) == [
         'jobs.batch "two" is forbidden: exceeded quota: q, requested: count/jobs.batch=1,'
@@ -281,8 +281,8 @@ def test_a_job_is_refused_where_jobs_are_counted() -> None:
 
 
 def test_a_fork_and_a_saved_simulation_go_on_alike() -> None:
-    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 4}))], UNQUEUED)
-    submit(simulation, *manifests.read(manifests.job("train", 8, 8, notes={"duration": "5m"})))
+    simulation = start([*nodes(2), *job_manifests.read(quota({GPUS: 4}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(job_manifests.job("train", 8, 8, notes={"duration": "5m"})))
     simulation.drain()
     fork, loaded = simulation.fork(), Simulation.load(simulation.save())
     ends = []
@@ -298,18 +298,18 @@ def test_a_cron_job_makes_its_job_when_fewer_jobs_are_there() -> None:
     cron = {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
-        "metadata": manifests.meta("nightly"),
+        "metadata": job_manifests.meta("nightly"),
         "spec": {
             "schedule": "*/10 * * * *",
             "successfulJobsHistoryLimit": 0,
             "jobTemplate": {
                 "metadata": {"annotations": {"gpuconsole.io/duration": "15m"}},
-                "spec": {"template": manifests.pod(restart="Never")},
+                "spec": {"template": job_manifests.pod(restart="Never")},
             },
         },
     }
-    simulation = start([*nodes(1), *manifests.read(quota({"count/jobs.batch": 1}))], UNQUEUED)
-    submit(simulation, *manifests.read(cron))
+    simulation = start([*nodes(1), *job_manifests.read(quota({"count/jobs.batch": 1}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(cron))
     simulation.advance(START + 21 * MINUTE)
     assert len([job for job in simulation.snapshot().jobs.all() if job.kind == "Job"]) == 1
     (refused,) = refusals(simulation)
@@ -322,19 +322,19 @@ def test_a_cron_job_makes_its_job_when_fewer_jobs_are_there() -> None:
 
 
 def _volcano(name: str, pods: int, least: int, **notes: str) -> dict[str, Any]:
-    task = {"replicas": pods, "name": "w", "template": manifests.pod(restart="Never")}
+    task = {"replicas": pods, "name": "w", "template": job_manifests.pod(restart="Never")}
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
-        "metadata": manifests.meta(name, **notes),
+        "metadata": job_manifests.meta(name, **notes),
         "spec": {"minAvailable": least, "schedulerName": "volcano", "queue": "default", "tasks": [task]},
     }
 
 
 def test_volcano_terminates_a_job_whose_pods_are_refused_fifteen_times_again() -> None:
     """Attempts 5 ms, 10 ms, 20 ms … apart: the last one 163.835 s after the first (handleJobError)."""
-    simulation = start([*nodes(1), *manifests.read(quota({GPUS: 3}))], UNQUEUED)
-    submit(simulation, *manifests.read(_volcano("v", 4, 1, duration="10m")))
+    simulation = start([*nodes(1), *job_manifests.read(quota({GPUS: 3}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(_volcano("v", 4, 1, duration="10m")))
     simulation.advance(START + 163 * SECOND)
     assert len(present(simulation)) == 3
     simulation.drain()
@@ -347,24 +347,24 @@ def test_volcano_terminates_a_job_whose_pods_are_refused_fifteen_times_again() -
 
 
 def test_a_volcano_job_goes_on_where_room_comes_before_its_last_attempt() -> None:
-    simulation = start([*nodes(1), *manifests.read(quota({GPUS: 3}))], UNQUEUED)
-    submit(simulation, *manifests.read(_volcano("v", 4, 1, duration="10m")))
+    simulation = start([*nodes(1), *job_manifests.read(quota({GPUS: 3}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(_volcano("v", 4, 1, duration="10m")))
     simulation.advance(START + MINUTE)
-    submit(simulation, *manifests.read(quota({GPUS: 4})))
+    submit(simulation, *job_manifests.read(quota({GPUS: 4})))
     simulation.advance(START + 12 * MINUTE)
     assert simulation.snapshot().jobs["VolcanoJob/red/v"].phase == "Succeeded"
 
 
 def test_why_a_group_waits_is_said_of_the_whole_that_made_it() -> None:
-    workers = {"replicas": 1, "leaderWorkerTemplate": {"size": 3, "workerTemplate": manifests.pod()}}
+    workers = {"replicas": 1, "leaderWorkerTemplate": {"size": 3, "workerTemplate": job_manifests.pod()}}
     document = {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
-        "metadata": manifests.meta("serve"),
+        "metadata": job_manifests.meta("serve"),
         "spec": workers,
     }
-    simulation = start([*nodes(2), *manifests.read(quota({GPUS: 2}))], UNQUEUED)
-    submit(simulation, *manifests.read(document))
+    simulation = start([*nodes(2), *job_manifests.read(quota({GPUS: 2}))], UNQUEUED)
+    submit(simulation, *job_manifests.read(document))
     answer = explain(simulation.snapshot(), "LeaderWorkerSet/red/serve")
     assert (answer.code, answer.headline) == (
         PendingReason.RESOURCE_QUOTA,

@@ -5,7 +5,7 @@ from gpuconsole.model.snapshot import Visibility
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import job, start, submit, two_teams
+from tests.support.sim_cluster import job, start, submit, two_teams
 
 
 def test_workloads_that_ask_for_the_same_hold_the_same_when_they_are_loaded() -> None:

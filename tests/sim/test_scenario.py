@@ -14,7 +14,7 @@ from gpuconsole.sim.run_times import LogNormal
 from gpuconsole.sim.scenario import Scenario, build, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 from gpuconsole.sim.strict_decode import convert
-from tests.sim.cluster import log, two_teams
+from tests.support.sim_cluster import log, two_teams
 
 WORKLOAD: dict[str, Any] = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",

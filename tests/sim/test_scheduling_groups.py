@@ -7,8 +7,8 @@ import pytest
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.manifests.loading import load_text
 from gpuconsole.sim.engine import Simulation
-from tests.sim import manifests
-from tests.sim.cluster import START, UNQUEUED, node, nodes, start, submit
+from tests.support import job_manifests
+from tests.support.sim_cluster import START, UNQUEUED, node, nodes, start, submit
 
 
 def group(name: str, policy: dict[str, Any], version: str = "v1alpha2") -> dict[str, Any]:
@@ -30,7 +30,7 @@ def workload(*groups: dict[str, Any]) -> dict[str, Any]:
 
 
 def pods(count: int, gpus: int = 2, prefix: str = "p", **spec: Any) -> list[dict[str, Any]]:
-    template = manifests.pod(gpus)
+    template = job_manifests.pod(gpus)
     return [
         {
             "apiVersion": "v1",
@@ -58,7 +58,7 @@ def message(simulation: Simulation, name: str) -> str:
 def test_pods_of_a_gang_get_their_nodes_together_or_not_at_all(version: str) -> None:
     simulation = start(nodes(1), UNQUEUED)
     gang = group("g", {"gang": {"minCount": 4}}, version)
-    submit(simulation, *manifests.read(gang, *pods(4, schedulingGroup=in_group("g"))))
+    submit(simulation, *job_manifests.read(gang, *pods(4, schedulingGroup=in_group("g"))))
     assert placed(simulation) == []
     assert message(simulation, "p0").startswith("gang red/g not scheduled: 2 of 4 pods fit; ")
     submit(simulation, node("n2"))
@@ -69,34 +69,34 @@ def test_pods_of_a_gang_get_their_nodes_together_or_not_at_all(version: str) -> 
 def test_a_gang_waits_until_as_many_pods_are_created_as_it_needs() -> None:
     simulation = start(nodes(2), UNQUEUED)
     gang = group("g", {"gang": {"minCount": 3}})
-    submit(simulation, *manifests.read(gang, *pods(2, schedulingGroup=in_group("g"))))
+    submit(simulation, *job_manifests.read(gang, *pods(2, schedulingGroup=in_group("g"))))
     assert placed(simulation) == []
-    submit(simulation, *manifests.read(*pods(1, prefix="late", schedulingGroup=in_group("g"))))
+    submit(simulation, *job_manifests.read(*pods(1, prefix="late", schedulingGroup=in_group("g"))))
     assert placed(simulation) == ["late0", "p0", "p1"]
 
 
 def test_more_pods_than_a_gang_needs_are_placed_as_they_fit() -> None:
     simulation = start(nodes(1), UNQUEUED)
     gang = group("g", {"gang": {"minCount": 2}})
-    submit(simulation, *manifests.read(gang, *pods(3, schedulingGroup=in_group("g"))))
+    submit(simulation, *job_manifests.read(gang, *pods(3, schedulingGroup=in_group("g"))))
     assert len(placed(simulation)) == 2
 
 
 def test_pods_of_a_basic_group_are_placed_one_by_one() -> None:
     simulation = start(nodes(1), UNQUEUED)
     basic = group("g", {"basic": {}})
-    submit(simulation, *manifests.read(basic, *pods(4, schedulingGroup=in_group("g"))))
+    submit(simulation, *job_manifests.read(basic, *pods(4, schedulingGroup=in_group("g"))))
     assert len(placed(simulation)) == 2
 
 
 def test_pods_wait_for_a_group_that_does_not_exist_yet() -> None:
     simulation = start(nodes(1), UNQUEUED)
-    submit(simulation, *manifests.read(*pods(1, schedulingGroup=in_group("g"))))
+    submit(simulation, *job_manifests.read(*pods(1, schedulingGroup=in_group("g"))))
     assert (placed(simulation), message(simulation, "p0")) == (
         [],
         "gang red/g waits for its PodGroup: it does not exist",
     )
-    submit(simulation, *manifests.read(group("g", {"gang": {"minCount": 1}})))
+    submit(simulation, *job_manifests.read(group("g", {"gang": {"minCount": 1}})))
     simulation.advance(START + MINUTE)
     assert placed(simulation) == ["p0"]
 
@@ -108,26 +108,26 @@ def test_each_replica_of_a_workloads_pod_group_is_a_gang_of_its_own() -> None:
     ref = {"name": "w", "podGroup": "workers"}
     first = pods(2, prefix="a", workloadRef={**ref, "podGroupReplicaKey": "0"})
     second = pods(2, prefix="b", workloadRef={**ref, "podGroupReplicaKey": "1"})
-    submit(simulation, *manifests.read(workload(gang), *first, *second))
+    submit(simulation, *job_manifests.read(workload(gang), *first, *second))
     assert placed(simulation) == ["a0", "a1"]
     assert message(simulation, "b0").startswith("gang red/w-workers-1 not scheduled: 0 of 2 pods fit; ")
 
 
 def test_pods_wait_for_a_workload_that_does_not_exist_yet() -> None:
     simulation = start(nodes(1), UNQUEUED)
-    submit(simulation, *manifests.read(*pods(2, workloadRef={"name": "w", "podGroup": "g"})))
+    submit(simulation, *job_manifests.read(*pods(2, workloadRef={"name": "w", "podGroup": "g"})))
     assert message(simulation, "p0") == "gang red/w-g waits for its PodGroup: it does not exist"
-    submit(simulation, *manifests.read(workload({"name": "g", "policy": {"gang": {"minCount": 2}}})))
+    submit(simulation, *job_manifests.read(workload({"name": "g", "policy": {"gang": {"minCount": 2}}})))
     simulation.advance(START + MINUTE)
     assert placed(simulation) == ["p0", "p1"]
 
 
 def test_the_pods_of_a_job_name_their_group_in_the_template() -> None:
     simulation = start(nodes(1), UNQUEUED)
-    template = manifests.pod(2, restart="Never")
+    template = job_manifests.pod(2, restart="Never")
     template["spec"]["schedulingGroup"] = in_group("g")
-    job = manifests.job("train", 3, 3, template=template)
-    submit(simulation, *manifests.read(group("g", {"gang": {"minCount": 3}}), job))
+    job = job_manifests.job("train", 3, 3, template=template)
+    submit(simulation, *job_manifests.read(group("g", {"gang": {"minCount": 3}}), job))
     assert placed(simulation) == []
     submit(simulation, node("n2"))
     simulation.advance(START + MINUTE)
@@ -137,9 +137,9 @@ def test_the_pods_of_a_job_name_their_group_in_the_template() -> None:
 def test_a_fork_and_a_saved_simulation_know_the_groups() -> None:
     simulation = start(nodes(1), UNQUEUED)
     gang = {"name": "g", "policy": {"gang": {"minCount": 2}}}
-    submit(simulation, *manifests.read(workload(gang), *pods(1, workloadRef={"name": "w", "podGroup": "g"})))
+    submit(simulation, *job_manifests.read(workload(gang), *pods(1, workloadRef={"name": "w", "podGroup": "g"})))
     for one in (simulation.fork(), Simulation.load(simulation.save())):
-        submit(one, *manifests.read(*pods(1, prefix="late", workloadRef={"name": "w", "podGroup": "g"})))
+        submit(one, *job_manifests.read(*pods(1, prefix="late", workloadRef={"name": "w", "podGroup": "g"})))
         assert placed(one) == ["late0", "p0"]
 
 
@@ -169,7 +169,7 @@ GANG = {"gang": {"minCount": 2}}
     ],
 )
 def test_what_the_api_server_refuses(document: dict[str, Any], problems: list[str]) -> None:
-    findings = load_text(manifests.dumps(document), "w.yaml", strict=True).findings
+    findings = load_text(job_manifests.dumps(document), "w.yaml", strict=True).findings
     assert [f"{finding.path}: {finding.problem}" for finding in findings] == problems
 
 
@@ -179,5 +179,5 @@ def test_a_workload_of_templates_is_read_and_its_pod_groups_are_others_to_make()
     made = group("w-g", GANG)
     made["spec"]["podGroupTemplateRef"] = {"workload": {"workloadName": "w", "podGroupTemplateName": "g"}}
     simulation = start(nodes(1), UNQUEUED)
-    submit(simulation, *manifests.read(document, made, *pods(2, schedulingGroup=in_group("w-g"))))
+    submit(simulation, *job_manifests.read(document, made, *pods(2, schedulingGroup=in_group("w-g"))))
     assert placed(simulation) == ["p0", "p1"]

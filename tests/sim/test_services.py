@@ -7,8 +7,8 @@ from gpuconsole.model.commands import Delete, FailNode, FailPod, Requeue, Restor
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.sim.engine import Simulation
-from tests.sim.cluster import START, UNQUEUED, log, nodes, run, start, submit, two_teams
-from tests.sim.manifests import Manifest, job, meta, pod, read, service, worker_set
+from tests.support.job_manifests import Manifest, job, meta, pod, read, service, worker_set
+from tests.support.sim_cluster import START, UNQUEUED, log, nodes, run, start, submit, two_teams
 
 
 def served(*documents: Any, count: int = 2, queued: bool = False) -> Simulation:

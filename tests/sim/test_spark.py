@@ -11,15 +11,15 @@ from gpuconsole.model.manifests import Severity
 from gpuconsole.model.manifests.loading import load_text
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.ui.yaml_view import as_manifest
-from tests.sim import manifests
-from tests.sim.cluster import START, UNQUEUED, key_of, nodes, run, start, submit, two_teams
+from tests.support import job_manifests
+from tests.support.sim_cluster import START, UNQUEUED, key_of, nodes, run, start, submit, two_teams
 
 
 def spark(queue: str = "lq", driver: dict[str, Any] | None = None, **executor: Any) -> dict[str, Any]:
     return {
         "apiVersion": "sparkoperator.k8s.io/v1beta2",
         "kind": "SparkApplication",
-        "metadata": manifests.meta("pi", queue=queue, duration="10m"),
+        "metadata": job_manifests.meta("pi", queue=queue, duration="10m"),
         "spec": {
             "type": "Scala",
             "mode": "cluster",
@@ -31,7 +31,7 @@ def spark(queue: str = "lq", driver: dict[str, Any] | None = None, **executor: A
 
 
 def the_job(document: dict[str, Any]) -> Job:
-    (job,) = manifests.read(document)
+    (job,) = job_manifests.read(document)
     assert isinstance(job, Job)
     return job
 
@@ -100,18 +100,18 @@ def test_executors_that_are_not_numbered_are_none() -> None:
 def test_what_kueue_refuses_of_a_queued_application(spec: dict[str, Any], problem: str) -> None:
     document = spark()
     document["spec"].update(spec)
-    queued = load_text(manifests.dumps(document), "s.yaml", strict=True).findings
+    queued = load_text(job_manifests.dumps(document), "s.yaml", strict=True).findings
     refused = [finding for finding in queued if finding.severity is Severity.ERROR]
     assert [f"{finding.path}: {finding.problem}" for finding in refused] == [problem]
     del document["metadata"]["labels"]
-    assert load_text(manifests.dumps(document), "s.yaml", strict=True).findings == ()
+    assert load_text(job_manifests.dumps(document), "s.yaml", strict=True).findings == ()
 
 
 def test_an_application_is_admitted_as_a_whole_and_ends_with_its_driver() -> None:
     simulation = start(two_teams())
     gpu = {"name": "nvidia.com/gpu", "quantity": 2}
     free = {"labels": {"app": "pi"}}
-    submit(simulation, *manifests.read(spark(driver=free, gpu=gpu)))
+    submit(simulation, *job_manifests.read(spark(driver=free, gpu=gpu)))
     workload = simulation.snapshot().workloads[key_of(simulation, "red/pi")]
     assert (workload.gpus, workload.admitted) == (4, True)
     assert sorted(pod.name for pod in simulation.snapshot().pods.all()) == [
@@ -126,10 +126,10 @@ def test_an_application_is_admitted_as_a_whole_and_ends_with_its_driver() -> Non
 def test_without_a_queue_it_starts_at_once_unless_it_is_suspended() -> None:
     simulation = start(nodes(2), UNQUEUED)
     document = spark(queue="")
-    submit(simulation, *manifests.read(document))
+    submit(simulation, *job_manifests.read(document))
     assert len(simulation.snapshot().pods) == 3
     document["metadata"]["name"], document["spec"]["suspend"] = "later", True
-    submit(simulation, *manifests.read(document))
+    submit(simulation, *job_manifests.read(document))
     assert simulation.snapshot().jobs["SparkApplication/red/later"].phase is JobPhase.SUSPENDED
 
 
@@ -190,7 +190,7 @@ def scheduled(schedule: str, *, queue: str = "", duration: str = "10m", **more: 
     return {
         "apiVersion": "sparkoperator.k8s.io/v1beta2",
         "kind": "ScheduledSparkApplication",
-        "metadata": manifests.meta("etl", queue=queue, duration=duration),
+        "metadata": job_manifests.meta("etl", queue=queue, duration=duration),
         "spec": {"schedule": schedule, "template": spark()["spec"], **more},
     }
 
@@ -206,7 +206,7 @@ def runs(simulation: Simulation, span: int) -> list[str]:
 def test_a_scheduled_application_makes_an_application_at_each_time() -> None:
     """The operator's own example has @every; each run is named by its nanosecond, and one of each kind is kept."""
     simulation = start(nodes(2), UNQUEUED)
-    submit(simulation, *manifests.read(scheduled("@every 30m")))
+    submit(simulation, *job_manifests.read(scheduled("@every 30m")))
     assert runs(simulation, 65 * MINUTE) == [
         "30:00 started SparkApplication/red/etl@30",
         "40:00 finished SparkApplication/red/etl@30",
@@ -239,14 +239,14 @@ def test_a_scheduled_application_makes_an_application_at_each_time() -> None:
 def test_what_a_scheduled_application_does_while_its_last_run_goes_on(policy: str, lines: list[str]) -> None:
     simulation = start(nodes(4), UNQUEUED)
     document = scheduled("*/30 * * * *", duration="45m", concurrencyPolicy=policy)
-    submit(simulation, *manifests.read(document))
+    submit(simulation, *job_manifests.read(document))
     until = 80 if policy == "Forbid" else 62
     assert [line for line in runs(simulation, until * MINUTE) if "POD" not in line] == lines
 
 
 def test_a_suspended_scheduled_application_makes_none_until_it_is_resumed() -> None:
     simulation = start(nodes(2), UNQUEUED)
-    submit(simulation, *manifests.read(scheduled("*/30 * * * *", suspend=True)))
+    submit(simulation, *job_manifests.read(scheduled("*/30 * * * *", suspend=True)))
     assert runs(simulation, 65 * MINUTE) == []
     simulation.submit(SetActive("ScheduledSparkApplication/red/etl", True))
     simulation.advance(START + 66 * MINUTE)
@@ -260,7 +260,7 @@ def test_the_runs_of_a_scheduled_application_go_through_its_queue() -> None:
     document = scheduled("@every 30m", queue="lq")
     gpu = {"name": "nvidia.com/gpu", "quantity": 2}
     document["spec"]["template"] |= {"driver": {"labels": {"app": "etl"}}, "executor": {"instances": 2, "gpu": gpu}}
-    submit(simulation, *manifests.read(document))
+    submit(simulation, *job_manifests.read(document))
     simulation.advance(START + 31 * MINUTE)
     (workload,) = simulation.snapshot().workloads.all()
     assert (workload.queue, workload.admitted, [part.count for part in workload.pod_sets]) == ("lq", True, [1, 2])
@@ -268,7 +268,7 @@ def test_the_runs_of_a_scheduled_application_go_through_its_queue() -> None:
 
 def test_a_scheduled_application_is_written_as_it_is_read() -> None:
     document = scheduled("@every 30m", queue="lq", concurrencyPolicy="Forbid", successfulRunHistoryLimit=3)
-    (note,) = load_text(manifests.dumps(document), "s.yaml", strict=True).findings
+    (note,) = load_text(job_manifests.dumps(document), "s.yaml", strict=True).findings
     assert (note.code, note.path) == ("undefined-localqueue", "metadata.labels[kueue.x-k8s.io/queue-name]")
     made = the_job(document)
     assert the_job(as_manifest(made)) == made

@@ -14,7 +14,7 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.sim.autoscaling.policy import FIXED, Expander, ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation
-from tests.sim.autoscaled import (
+from tests.support.autoscaled_clusters import (
     EITHER,
     ON_DEMAND,
     SPOT,
@@ -30,7 +30,7 @@ from tests.sim.autoscaled import (
     types,
     where,
 )
-from tests.sim.cluster import submit
+from tests.support.sim_cluster import submit
 
 NOTICE = 2 * MINUTE
 

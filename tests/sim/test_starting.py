@@ -8,7 +8,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
-from tests.sim.cluster import A100, job, node, queue, run, start, submit, two_teams
+from tests.support.sim_cluster import A100, job, node, queue, run, start, submit, two_teams
 
 HOST = "kubernetes.io/hostname"
 

@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import GPU, START, node
+from tests.support.sim_cluster import GPU, START, node
 
 GI = 1024**3
 ZONE = "topology.kubernetes.io/zone"

@@ -10,7 +10,7 @@ from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, Quota, ResourceFlavor, ResourceGroup, Topology
 from gpuconsole.sim.scenario import build, complete, load_scenario
-from tests.sim.cluster import GPU, node
+from tests.support.sim_cluster import GPU, node
 
 H100 = ResourceFlavor(name="h100", node_labels={"accelerator": "h100-80gb"}, node_taints=(Taint("gpu", "present"),))
 

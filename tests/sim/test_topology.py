@@ -20,8 +20,8 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.provisioning.controller import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Autoscaler, SimPolicy
-from tests.sim.cluster import A100, START, job, key_of, log, node, pod, queue, run, start, submit, template
-from tests.sim.manifests import read, worker_set
+from tests.support.job_manifests import read, worker_set
+from tests.support.sim_cluster import A100, START, job, key_of, log, node, pod, queue, run, start, submit, template
 
 RACK = "cloud/rack"
 PATIENT = SimPolicy(kueue=KueueConfig(gates={"TASFailedNodeReplacementFailFast": False}))

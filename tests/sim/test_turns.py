@@ -11,7 +11,7 @@ from gpuconsole.model.resources import BILLIONTH
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import GPU, START, job, run, start, submit, two_teams
+from tests.support.sim_cluster import GPU, START, job, run, start, submit, two_teams
 
 SETTINGS = AdmissionFairSharing(usage_half_life=10 * MINUTE, usage_sampling_interval=5 * MINUTE)
 TURNS = SimPolicy(kueue=KueueConfig(admission_fair_sharing=SETTINGS))

@@ -6,7 +6,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import START, UNQUEUED, job, log, nodes, pod, run, start, submit, two_teams
+from tests.support.sim_cluster import START, UNQUEUED, job, log, nodes, pod, run, start, submit, two_teams
 
 LOOSE = SimPolicy(kueue=None, placement=PlacementPolicy(gangs=False))
 

@@ -17,7 +17,7 @@ from gpuconsole.model.volcano import VolcanoPhase, VolcanoQueue
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import GPU, START, UNQUEUED, nodes
+from tests.support.sim_cluster import GPU, START, UNQUEUED, nodes
 
 KEY = "VolcanoJob/red/train"
 Document = Mapping[str, Any]

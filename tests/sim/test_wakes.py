@@ -5,7 +5,7 @@ from gpuconsole.model.commands import Finish, Submit
 from gpuconsole.scheduling.kueue.config import KueueConfig, WaitForPodsReady
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import START, at, job, key_of, queue, run, short, start, submit, two_teams
+from tests.support.sim_cluster import START, at, job, key_of, queue, run, short, start, submit, two_teams
 
 AT_ONCE = SimPolicy(wake_up_batch=0)
 

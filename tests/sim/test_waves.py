@@ -15,9 +15,9 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.adoption import FAILURES
 from gpuconsole.sim.engine import Simulation
-from tests.sim.cluster import START, UNQUEUED, key_of, log, nodes, run, start, submit, two_teams
-from tests.sim.cluster import pod as lone
-from tests.sim.manifests import job, pod, read
+from tests.support.job_manifests import job, pod, read
+from tests.support.sim_cluster import START, UNQUEUED, key_of, log, nodes, run, start, submit, two_teams
+from tests.support.sim_cluster import pod as lone
 
 POD_LINES = ("pending", "pod-bound")
 

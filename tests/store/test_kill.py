@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from gpuconsole.store.recorder import Opening, Recorder, Recovered
-from tests.store.writer import LINES, write_for_ever
+from tests.support.killed_writer import LINES, write_for_ever
 
 KILLS = 20
 
@@ -17,7 +17,7 @@ def test_twenty_killed_writers_lose_nothing_that_was_flushed(tmp_path: Path) -> 
     path, chance = tmp_path / "history.db", random.Random(7)
     # The fork server imports once; its children have no threads when they are forked.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.store.writer", "sqlite_utils"])
+    context.set_forkserver_preload(["tests.support.killed_writer", "sqlite_utils"])
     flushed = []
     for _ in range(KILLS):
         said, tell = context.Pipe(duplex=False)

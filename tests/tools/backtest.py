@@ -62,7 +62,7 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.shared import TRACES
+from tests.support.shared_material import TRACES
 from tests.tools.traces import rows
 
 BEGINS, JUDGED_FROM = 45, 50

@@ -26,9 +26,9 @@ from gpuconsole.scheduling.kueue.messages import paths_in, rule_in
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from gpuconsole.sim.conformance_run import ConformanceRun
 from tests.conformance.scenarios import by_value, families, lines
-from tests.insight.random_admission import random_rehearsal, resting
-from tests.insight.random_places import random_places, waiting
-from tests.shared import CONFORMANCE
+from tests.support.random_admission import random_rehearsal, resting
+from tests.support.random_placement import random_places, waiting
+from tests.support.shared_material import CONFORMANCE
 
 Document = Mapping[str, Any]
 DECISIONS = ("step", "activeBefore", "admitted", "preempted")

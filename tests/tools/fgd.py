@@ -22,7 +22,7 @@ from typing import NamedTuple, get_args
 
 from gpuconsole.errors import SourceError
 from gpuconsole.scheduling.kube.packing.policies import Fragmentation, FreeCapacity, Name, PodDemand, typical
-from tests.shared import TRACES
+from tests.support.shared_material import TRACES
 from tests.tools.go_random import GoRandom
 from tests.tools.packing_replay import GpuAmounts, Replay
 from tests.tools.traces import read_nodes, read_pods, rows, stream

@@ -32,7 +32,7 @@ from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
 from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.ui.theme import ThemeError, load_themes
-from tests.model.samples import DOCUMENTS
+from tests.support.sample_manifests import DOCUMENTS
 
 # ruff: noqa: E501
 

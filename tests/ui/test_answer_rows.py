@@ -17,9 +17,9 @@ from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog
 from gpuconsole.ui.widgets.grid import Grid
-from tests.ui.stage import SIZES, Stage, staged
+from tests.support.console_clusters import KUEUE, org_cohort, snapshot_of
+from tests.support.console_stage import SIZES, Stage, staged
 from tests.ui.test_whatif_links import waiting_org
-from tests.ui.worlds import KUEUE, org_cohort, snapshot_of
 
 WHY = "1 of nodes could not be read"
 

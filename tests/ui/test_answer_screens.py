@@ -12,8 +12,8 @@ from gpuconsole.ui.answers.plan_and_risk import AnswerTable, Row
 from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen, LongAnswerScreen, TablesScreen, share_height
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid
-from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import NOW, busy_org, org_cohort, simulated
+from tests.support.console_clusters import NOW, busy_org, org_cohort, simulated
+from tests.support.console_stage import SIZES, staged
 
 KEYS = {"ledger": "b", "slots": "F", "shares": "f", "antipatterns": "L", "risk": "K", "drills": "T"}
 TEXTS = ("ledger", "slots", "shares", "antipatterns")

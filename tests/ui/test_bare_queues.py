@@ -10,9 +10,9 @@ from gpuconsole.ui.screens.workload_actions import NO_WORKLOAD
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.screens.workloads import WorkloadsScreen
 from gpuconsole.ui.widgets.textpane import TextPane
-from tests.insight.world import node, pod
-from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import HOSTILE, NOW, history, pod_set, recorded
+from tests.support.console_clusters import HOSTILE, NOW, history, pod_set, recorded
+from tests.support.console_stage import SIZES, staged
+from tests.support.snapshots import node, pod
 
 GROUP = {"scheduling.k8s.io/group-name": "g"}
 

@@ -17,8 +17,8 @@ from gpuconsole.sim.policy import Checks, SimPolicy
 from gpuconsole.ui.paint import painted
 from gpuconsole.ui.screens.dashboard import waiting_lines
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm
-from tests.ui.stage import SIZES, Stage, staged
-from tests.ui.worlds import KUEUE, NOW, a_job, org_jobs
+from tests.support.console_clusters import KUEUE, NOW, a_job, org_jobs
+from tests.support.console_stage import SIZES, Stage, staged
 
 
 def checked_org(read_only: bool = False) -> Console:

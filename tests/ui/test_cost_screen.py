@@ -10,8 +10,8 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.ui.screens.cost import CostScreen
 from gpuconsole.ui.widgets.grid import Grid
-from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import HOSTILE, NOW, history, node, org_cohort, recorded
+from tests.support.console_clusters import HOSTILE, NOW, history, node, org_cohort, recorded
+from tests.support.console_stage import SIZES, staged
 
 
 def on_spot(pool: str = "spot") -> list[Object]:

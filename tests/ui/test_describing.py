@@ -39,7 +39,7 @@ from gpuconsole.model.workloads import (
 from gpuconsole.ui.describe import describe, events
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.yaml_view import as_manifest, as_yaml
-from tests.ui.worlds import HOSTILE, history, org_cohort, running, snapshot_of, waiting
+from tests.support.console_clusters import HOSTILE, history, org_cohort, running, snapshot_of, waiting
 
 OTHERS: list[Object] = [
     PriorityClass(name="high", value=1000),

@@ -17,9 +17,9 @@ from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.textual_patches import LastingNotification
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Dialog, Question
 from gpuconsole.ui.widgets.form import Form
-from tests.ui.live import FakeLogs
-from tests.ui.stage import Stage, staged
-from tests.ui.worlds import busy_org
+from tests.support.console_clusters import busy_org
+from tests.support.console_stage import Stage, staged
+from tests.support.live_console import FakeLogs
 
 
 def trail(stage: Stage) -> list[ConsoleScreen]:

@@ -15,8 +15,8 @@ from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.widgets.dialogs import Prompt
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.textpane import TextPane
-from tests.ui.stage import Stage, staged
-from tests.ui.worlds import org_cohort, simulated
+from tests.support.console_clusters import org_cohort, simulated
+from tests.support.console_stage import Stage, staged
 
 SIZES = ((80, 24), (160, 50))
 PLATFORM = "inference-spares-research"

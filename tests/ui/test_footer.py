@@ -9,8 +9,8 @@ from gpuconsole.ui.actions import BY_ID, Scope
 from gpuconsole.ui.paint import painted
 from gpuconsole.ui.screens.base import WIDE_SCOPES, ConsoleScreen
 from gpuconsole.ui.widgets.header_footer import Footer
-from tests.ui.stage import Stage, staged
-from tests.ui.worlds import busy_org, org_cohort, simulated
+from tests.support.console_clusters import busy_org, org_cohort, simulated
+from tests.support.console_stage import Stage, staged
 
 OWN = {
     "4": ("node.layout", "node.colour", "node.cordon", "node.uncordon", "node.drain"),

@@ -4,10 +4,10 @@ from gpuconsole.insight.index.queues import QueuePosition, VisibilityPositions
 from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from tests.backends.elsewhere import Elsewhere
-from tests.insight.world import ORG, ORG_QUEUES, START, node, pod, waiting
-from tests.ui.stage import staged
-from tests.ui.worlds import busy_org
+from tests.support.console_clusters import busy_org
+from tests.support.console_stage import staged
+from tests.support.scripted_live_backend import Elsewhere
+from tests.support.snapshots import ORG, ORG_QUEUES, START, node, pod, waiting
 
 SIZE = (160, 40)
 

@@ -23,8 +23,8 @@ from gpuconsole.ui.screens.help import (
 )
 from gpuconsole.ui.screens.preemptions import SHORT
 from gpuconsole.ui.workload_table import phase_cell
-from tests.ui.stage import Stage, staged
-from tests.ui.worlds import busy_org
+from tests.support.console_clusters import busy_org
+from tests.support.console_stage import Stage, staged
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKERS = ("Column", "column", "_dollars", "_group")

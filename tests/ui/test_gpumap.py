@@ -12,7 +12,7 @@ from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.ui.gpu_cell_style import ColourBy, GpuCellStyle, heat
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.widgets.gpumap import GpuMap
-from tests.ui.worlds import HOSTILE, NOW, node, org_cohort, pod_on, running, snapshot_of
+from tests.support.console_clusters import HOSTILE, NOW, node, org_cohort, pod_on, running, snapshot_of
 
 
 def look_at(snapshot: Snapshot, by: ColourBy) -> GpuCellStyle:

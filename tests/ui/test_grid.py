@@ -14,7 +14,7 @@ from gpuconsole.ui.table_model import Column, fit, parse_filter
 from gpuconsole.ui.widgets import grid as grids
 from gpuconsole.ui.widgets.grid import HOLD, PAUSE, Grid
 from gpuconsole.ui.widgets.painter import PaneState
-from tests.ui.stage import hold_up
+from tests.support.console_stage import hold_up
 
 
 @dataclass(frozen=True)

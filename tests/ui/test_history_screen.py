@@ -14,10 +14,10 @@ from gpuconsole.model.commands import Cordon, SetStopPolicy
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.queues import StopPolicy
 from tests.store.test_recorder import recorder_at
-from tests.ui.live import FakeCluster, live
-from tests.ui.stage import SIZES, staged
+from tests.support.console_clusters import NOW, org_cohort, recorded, simulated
+from tests.support.console_stage import SIZES, staged
+from tests.support.live_console import FakeCluster, live
 from tests.ui.test_shell import said
-from tests.ui.worlds import NOW, org_cohort, recorded, simulated
 
 LOCKED = "/var/lib/someone/gpuconsole/history.db: file is not a database; move the file, or set GPUCONSOLE_STATE_DIR"
 REFUSED = f"Read-only: the audit of changes cannot be written ({LOCKED}); repair the history, or start with --no-audit"

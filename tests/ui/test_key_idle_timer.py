@@ -25,9 +25,9 @@ from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.widgets.grid import Grid
-from tests.backends.elsewhere import Elsewhere
-from tests.ui.stage import hold_up
-from tests.ui.worlds import NOW, history, org_cohort, recorded
+from tests.support.console_clusters import NOW, history, org_cohort, recorded
+from tests.support.console_stage import hold_up
+from tests.support.scripted_live_backend import Elsewhere
 
 
 @asynccontextmanager

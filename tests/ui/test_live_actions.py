@@ -21,9 +21,9 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.editing import DiffScreen, NotYaml, as_text, difference, read
 from gpuconsole.ui.screens.pods import ForwardsScreen, LogScreen, wrong_ports
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Prompt
-from tests.ui.live import FakeCluster, LendingApp, live
-from tests.ui.stage import Stage, staged
-from tests.ui.worlds import busy_org, waiting
+from tests.support.console_clusters import busy_org, waiting
+from tests.support.console_stage import Stage, staged
+from tests.support.live_console import FakeCluster, LendingApp, live
 
 MANIFEST = """
 apiVersion: batch/v1

@@ -13,9 +13,9 @@ from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.screens.global_actions import RightsScreen
-from tests.backends.elsewhere import Elsewhere
-from tests.ui.stage import SIZES, Stage, staged
-from tests.ui.worlds import NOW, org_cohort, recorded
+from tests.support.console_clusters import NOW, org_cohort, recorded
+from tests.support.console_stage import SIZES, Stage, staged
+from tests.support.scripted_live_backend import Elsewhere
 
 NODES = Missing("list", "nodes")
 MANY = tuple(Missing("watch", f"kind{number}.example.org", "team") for number in range(9))

@@ -6,8 +6,8 @@ from gpuconsole.model.clock import HOUR
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.jobs.workloads import workload_name
 from gpuconsole.ui.names import called, named
-from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import NOW, org_cohort, recorded, waiting
+from tests.support.console_clusters import NOW, org_cohort, recorded, waiting
+from tests.support.console_stage import SIZES, staged
 
 KEYS = {
     "research/job-rlhf-04066": "research/rlhf",

@@ -11,9 +11,9 @@ from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.widgets.command_line import FilterLine
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, PaletteEntry
-from tests.ui.live import FakeCluster, live
-from tests.ui.stage import Stage, staged
-from tests.ui.worlds import busy_org
+from tests.support.console_clusters import busy_org
+from tests.support.console_stage import Stage, staged
+from tests.support.live_console import FakeCluster, live
 
 DRILL = "afs-without"
 """The first one of the list."""

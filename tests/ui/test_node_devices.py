@@ -9,9 +9,9 @@ from gpuconsole.insight.index.gpu_map import gpu_rows
 from gpuconsole.model.objects import Object
 from tests.insight.test_device_units import KINDS, cluster
 from tests.insight.test_hardware import divided, live_pod
-from tests.ui.stage import staged
+from tests.support.console_clusters import recorded
+from tests.support.console_stage import staged
 from tests.ui.test_operator_tasks import INSTANCES
-from tests.ui.worlds import recorded
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=str)

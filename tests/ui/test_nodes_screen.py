@@ -21,10 +21,10 @@ from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Prompt
 from gpuconsole.ui.widgets.gpumap import GpuMap
-from tests.insight.world import node as machine
-from tests.insight.world import pod, unseen, world
-from tests.ui.stage import SIZES, Stage, staged
-from tests.ui.worlds import HOSTILE, busy_org, node, org_cohort, pod_on, recorded, running
+from tests.support.console_clusters import HOSTILE, busy_org, node, org_cohort, pod_on, recorded, running
+from tests.support.console_stage import SIZES, Stage, staged
+from tests.support.snapshots import node as machine
+from tests.support.snapshots import pod, unseen, world
 
 
 def ready(stage: Stage, name: str) -> bool:

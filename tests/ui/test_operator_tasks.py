@@ -36,8 +36,8 @@ from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm
-from tests.ui.stage import Stage, staged
-from tests.ui.worlds import a_job, simulated
+from tests.support.console_clusters import a_job, simulated
+from tests.support.console_stage import Stage, staged
 
 SIZE = (160, 50)
 MIG = "nvidia.com/mig-1g.10gb"

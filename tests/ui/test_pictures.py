@@ -17,7 +17,7 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.ui.app import ConsoleApp
-from tests.ui.worlds import NOW, history, org_cohort, recorded
+from tests.support.console_clusters import NOW, history, org_cohort, recorded
 
 SIZES = {"80x24": (80, 24), "160x50": (160, 50)}
 KEYS = {"dashboard": "1", "nodes": "4", "topology": "5", "cost": "9"}

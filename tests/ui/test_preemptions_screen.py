@@ -16,8 +16,8 @@ from gpuconsole.ui.paint import painted, plain
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen, count_lines
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.textpane import TextPane
-from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import HOSTILE, NOW, history, org_cohort, recorded, running
+from tests.support.console_clusters import HOSTILE, NOW, history, org_cohort, recorded, running
+from tests.support.console_stage import SIZES, staged
 
 
 def preempted(victim: str, by: str, ago: int) -> HistoryEvent:

@@ -7,9 +7,9 @@ from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.resources import GPU
 from gpuconsole.services.console import Console
-from tests.backends.elsewhere import Elsewhere
-from tests.insight.world import ORG, START
-from tests.ui.stage import Stage, staged
+from tests.support.console_stage import Stage, staged
+from tests.support.scripted_live_backend import Elsewhere
+from tests.support.snapshots import ORG, START
 
 SIZE = (120, 50)
 TOLD = QueueMetrics(

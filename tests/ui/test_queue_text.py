@@ -22,9 +22,9 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.queue_rows import GPUS, tree_rows
 from gpuconsole.ui.screens.queues import about
-from tests.insight.world import cluster_queue, group, world
-from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import recorded
+from tests.support.console_clusters import recorded
+from tests.support.console_stage import SIZES, staged
+from tests.support.snapshots import cluster_queue, group, world
 
 MIG = "nvidia.com/mig-1g.10gb"
 

@@ -5,8 +5,8 @@ import pytest
 from gpuconsole.model.commands import Cordon, Submit
 from gpuconsole.ui.screens.scores import ScoresScreen
 from gpuconsole.ui.widgets.grid import Grid
-from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import HOSTILE, a_job, busy_org, node, org_cohort, recorded, simulated
+from tests.support.console_clusters import HOSTILE, a_job, busy_org, node, org_cohort, recorded, simulated
+from tests.support.console_stage import SIZES, staged
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

@@ -29,9 +29,9 @@ from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.widgets.command_line import CommandLine, FilterLine
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Palette, Prompt
 from gpuconsole.ui.widgets.grid import Grid
-from tests.backends.recorded import RecordedBackend
-from tests.ui.stage import staged
-from tests.ui.worlds import HOSTILE, NOW, history, org_cohort, recorded, simulated
+from tests.support.console_clusters import HOSTILE, NOW, history, org_cohort, recorded, simulated
+from tests.support.console_stage import staged
+from tests.support.recorded_backend import RecordedBackend
 
 SIZES = [(80, 24), (120, 36)]
 

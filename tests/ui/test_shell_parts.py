@@ -29,7 +29,7 @@ from gpuconsole.ui.widgets.command_line import CommandError, parse_command
 from gpuconsole.ui.widgets.dialogs import PaletteEntry, ranked, whole_number
 from gpuconsole.ui.widgets.header_footer import engine_words, fit_parts, left_parts, mode, right_part
 from gpuconsole.ui.widgets.painter import bar, gauge, pool, share, spark
-from tests.ui.worlds import KUEUE
+from tests.support.console_clusters import KUEUE
 
 THEMES = Path(__file__).parents[2] / "themes"
 

@@ -10,10 +10,10 @@ from gpuconsole.services.console import Console
 from gpuconsole.ui.screens.workloads import starts_column
 from gpuconsole.ui.workload_table import make_row
 from gpuconsole.workers.client import Worker
-from tests.backends.cluster import job, simulation
-from tests.insight.world import START, running, waiting
-from tests.ui.stage import staged
-from tests.ui.worlds import busy_org
+from tests.support.console_clusters import busy_org
+from tests.support.console_stage import staged
+from tests.support.contended_cluster import job, simulation
+from tests.support.snapshots import START, running, waiting
 
 FOUND = Estimate(
     workload="a/w",

@@ -23,8 +23,8 @@ from gpuconsole.ui.screens import submit as submit_form
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.widgets.dialogs import Confirm
 from tests.insight.test_device_units import KINDS, cluster, simulation
-from tests.ui.stage import Stage, staged
-from tests.ui.worlds import FLAVOR, KUEUE, a_job, cluster_queue, node, recorded, simulated
+from tests.support.console_clusters import FLAVOR, KUEUE, a_job, cluster_queue, node, recorded, simulated
+from tests.support.console_stage import Stage, staged
 
 DEBOUNCE = 0.3
 WIDE = (160, 50)

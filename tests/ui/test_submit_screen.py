@@ -16,8 +16,8 @@ from gpuconsole.ui.textual_patches import ChoiceOverlay
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm
 from gpuconsole.ui.widgets.form import FormField, Picker
 from gpuconsole.ui.widgets.textpane import TextPane
-from tests.ui.stage import SIZES, Stage, staged
-from tests.ui.worlds import HOSTILE, busy_org, org_cohort, org_jobs, recorded, simulated, snapshot_of
+from tests.support.console_clusters import HOSTILE, busy_org, org_cohort, org_jobs, recorded, simulated, snapshot_of
+from tests.support.console_stage import SIZES, Stage, staged
 
 DEBOUNCE = 0.3
 

@@ -10,8 +10,8 @@ from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.ui.node_columns import coverage_text, trend_text, use_text
 from gpuconsole.ui.screens.nodes import NodeDetailScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from tests.ui.stage import staged
-from tests.ui.worlds import NOW, org_cohort, recorded, snapshot_of
+from tests.support.console_clusters import NOW, org_cohort, recorded, snapshot_of
+from tests.support.console_stage import staged
 
 NODE_1 = NodeTelemetry(
     name="node-1",

@@ -9,8 +9,8 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
 from gpuconsole.ui.screens.nodes import NodeDetailScreen
 from gpuconsole.ui.screens.topology import TopologyScreen
-from tests.ui.stage import SIZES, staged
-from tests.ui.worlds import HOSTILE, busy_org, node, org_cohort, recorded
+from tests.support.console_clusters import HOSTILE, busy_org, node, org_cohort, recorded
+from tests.support.console_stage import SIZES, staged
 
 
 def in_racks() -> list[Object]:

@@ -19,8 +19,8 @@ from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.whatif_changes import try_out
 from gpuconsole.ui.widgets.textpane import MARK
-from tests.ui.stage import SIZES, Stage, staged
-from tests.ui.worlds import FLAVOR, a_job, busy_org, org_cohort, snapshot_of
+from tests.support.console_clusters import FLAVOR, a_job, busy_org, org_cohort, snapshot_of
+from tests.support.console_stage import SIZES, Stage, staged
 
 LLM_FT = "research/job-llm-ft-4364e"
 

@@ -23,8 +23,8 @@ from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.whatif_changes import try_out
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Prompt
-from tests.ui.stage import SIZES, Stage, staged
-from tests.ui.worlds import a_job, busy_org, history, org_cohort, recorded, snapshot_of
+from tests.support.console_clusters import a_job, busy_org, history, org_cohort, recorded, snapshot_of
+from tests.support.console_stage import SIZES, Stage, staged
 
 SERVE_2 = a_job("serve-2", 8, "prod", "production")
 

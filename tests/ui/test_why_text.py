@@ -6,7 +6,7 @@ from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.workload_text import tried_lines
-from tests.insight.world import cluster_queue, group, waiting, world
+from tests.support.snapshots import cluster_queue, group, waiting, world
 
 
 def test_each_flavor_that_lacks_something_has_its_arithmetic() -> None:

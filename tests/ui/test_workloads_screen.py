@@ -20,8 +20,18 @@ from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.textpane import TextPane
 from gpuconsole.ui.workload_table import WorkloadRows, make_row
 from gpuconsole.ui.workload_text import WorkloadFacts, pod_lines, unblocking_lines
-from tests.ui.stage import SIZES, Stage, staged
-from tests.ui.worlds import HOSTILE, busy_org, history, org_cohort, pod_set, recorded, running, snapshot_of, waiting
+from tests.support.console_clusters import (
+    HOSTILE,
+    busy_org,
+    history,
+    org_cohort,
+    pod_set,
+    recorded,
+    running,
+    snapshot_of,
+    waiting,
+)
+from tests.support.console_stage import SIZES, Stage, staged
 
 
 def names(stage: Stage) -> list[str]:

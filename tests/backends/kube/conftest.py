@@ -12,7 +12,7 @@ from gpuconsole.backends.kube.watch import WatchTimings
 from gpuconsole.model.events import Event, HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from tests.backends.kube.apiserver import ApiServer
+from tests.support.api_server import ApiServer
 
 EAGER = WatchTimings(
     page=2, lasting=60, silence=30, shortest=0.02, longest=0.1, proof=0.2, doubt=0.5, recheck=0.2, again=0.3

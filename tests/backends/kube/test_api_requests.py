@@ -33,9 +33,9 @@ from gpuconsole.model.commands import (
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.workloads import Workload
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import Sight
+from tests.support import api_documents
+from tests.support.api_server import ApiServer
 
 Make = Callable[..., Sight]
 OF_JOB = Workload(namespace="team", name="of-job", owner="Job/team/train")
@@ -163,7 +163,7 @@ def test_the_last_taint_leaves_no_list_and_one_that_is_gone_is_said_to_be() -> N
 
 
 def test_a_taint_is_sent_with_the_version_that_was_read_and_its_outcome_comes_back(api: ApiServer, sight: Make) -> None:
-    api.put("nodes", documents.node("n1"))
+    api.put("nodes", api_documents.node("n1"))
     see = sight()
     see.loaded()
     see.backend.submit(SetTaint("n1", "dedicated", "ml", "NoExecute"))
@@ -228,7 +228,7 @@ def test_what_only_a_simulation_can_do_is_refused(command: Command) -> None:
 def test_a_manifest_is_tried_before_it_is_sent_and_the_outcome_comes_back(api: ApiServer, sight: Make) -> None:
     see = sight()
     see.loaded()
-    job = {"apiVersion": "batch/v1", "kind": "Job", **documents.job("mine")}
+    job = {"apiVersion": "batch/v1", "kind": "Job", **api_documents.job("mine")}
     see.backend.submit(Submit((), (json.dumps(job),)))
     see.until(lambda _: see.lines)
     path = "/apis/batch/v1/namespaces/team/jobs/mine?fieldManager=gpuconsole&fieldValidation=Strict"
@@ -243,7 +243,7 @@ def test_what_the_server_refuses_in_the_trial_is_not_sent(api: ApiServer, sight:
     see = sight()
     see.loaded()
     api.moods.append(("dryRun", 409, {}))
-    job = {"apiVersion": "batch/v1", "kind": "Job", **documents.job("mine")}
+    job = {"apiVersion": "batch/v1", "kind": "Job", **api_documents.job("mine")}
     see.backend.submit(Submit((), (json.dumps(job),)))
     see.until(lambda _: see.lines)
     assert (api.requests, see.lines[0].what) == ([], HistoryEventKind.COMMAND_REFUSED)

@@ -8,7 +8,7 @@ import pytest
 from gpuconsole.backends.kube.client import RENEW_EVERY, ApiServerConnection, RateLimiter
 from gpuconsole.backends.kube.errors import Busy, Forbidden, Refused, ResourceExpired, Unauthorized, Unreachable
 from gpuconsole.backends.kube.target import RequestedCluster
-from tests.backends.kube.apiserver import ApiServer
+from tests.support.api_server import ApiServer
 
 NODES = "/api/v1/nodes"
 

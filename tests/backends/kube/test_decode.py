@@ -17,8 +17,8 @@ from gpuconsole.model.jobs.workloads import QUEUE
 from gpuconsole.model.pod_template import HostPort
 from gpuconsole.model.queues import ClusterQueue, Quota
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, RequeueState, Workload
-from tests.backends.kube import documents
-from tests.backends.kube.documents import GPU, SINCE, Document
+from tests.support import api_documents
+from tests.support.api_documents import GPU, SINCE, Document
 
 NOW = parse_time("2026-01-05T09:00:00Z")
 THEN = parse_time(SINCE)
@@ -43,18 +43,18 @@ def read(kind: Served, document: Document, known: tuple[str, ...] = ()) -> objec
 
 
 def test_workloads_that_ask_for_the_same_hold_the_same() -> None:
-    one, other = (read(WORKLOADS, documents.workload(name)) for name in ("one", "two"))
+    one, other = (read(WORKLOADS, api_documents.workload(name)) for name in ("one", "two"))
     assert isinstance(one, Workload)
     assert isinstance(other, Workload)
     assert one.pod_sets[0] is other.pod_sets[0]
 
 
 def test_a_workload_with_all_that_kueue_writes_into_its_status() -> None:
-    document = documents.workload(
+    document = api_documents.workload(
         "wl",
-        documents.condition("QuotaReserved", reason="QuotaReserved", message="Quota reserved in ClusterQueue cq"),
+        api_documents.condition("QuotaReserved", reason="QuotaReserved", message="Quota reserved in ClusterQueue cq"),
         job="train",
-        admission=documents.admission("cq"),
+        admission=api_documents.admission("cq"),
         requeueState={"count": 2, "requeueAt": "2026-01-05T10:00:00Z"},
         reclaimablePods=[{"name": "main", "count": 1}],
     )
@@ -70,32 +70,34 @@ def test_a_workload_with_all_that_kueue_writes_into_its_status() -> None:
 
 
 def test_both_versions_of_kueues_api_give_the_same_workload() -> None:
-    new = documents.workload("wl")
+    new = api_documents.workload("wl")
     new["spec"] |= {"priorityClassRef": {"kind": "WorkloadPriorityClass", "name": "high"}}
-    old = documents.workload("wl")
+    old = api_documents.workload("wl")
     old["spec"] |= {"priorityClassName": "high", "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass"}
     older = served(KUEUE, "v1beta1", "Workload", "workloads")
     assert read(WORKLOADS, new) == read(older, old)
 
 
 def test_a_cluster_queue_keeps_its_quotas() -> None:
-    found = read(QUEUES, documents.cluster_queue("cq", 16))
+    found = read(QUEUES, api_documents.cluster_queue("cq", 16))
     assert isinstance(found, ClusterQueue)
     assert found.quotas() == {("a100", GPU): Quota(16)}
 
 
 def test_a_node_without_its_images_and_a_pod_without_its_environment() -> None:
-    node = read(NODES, documents.node("n1"))
+    node = read(NODES, api_documents.node("n1"))
     assert isinstance(node, Node)
     assert (node.gpus, node.ready, node.images, node.labels) == (8, True, {}, {"type": "a100"})
-    pod = read(PODS, documents.pod("p", job="train", node="n1"))
+    pod = read(PODS, api_documents.pod("p", job="train", node="n1"))
     assert isinstance(pod, Pod)
     assert (pod.job, pod.node, pod.template.requests) == ("Job/team/train", "n1", {GPU: 2})
 
 
 def test_why_a_pod_waits_is_its_condition() -> None:
-    document = documents.pod("p")
-    said = documents.condition("PodScheduled", False, "Unschedulable", "0/8 nodes are available: 8 Insufficient gpu.")
+    document = api_documents.pod("p")
+    said = api_documents.condition(
+        "PodScheduled", False, "Unschedulable", "0/8 nodes are available: 8 Insufficient gpu."
+    )
     document["status"]["conditions"] = [said]
     pod = read(PODS, document)
     assert isinstance(pod, Pod)
@@ -104,7 +106,7 @@ def test_why_a_pod_waits_is_its_condition() -> None:
 
 def test_the_deletion_of_a_pod_was_asked_for_a_grace_period_before_its_deletion_timestamp() -> None:
     """The API server sets `deletionTimestamp` to the end of the grace period."""
-    document = documents.pod("p")
+    document = api_documents.pod("p")
     document["metadata"] |= {"deletionTimestamp": "2026-01-05T09:00:30Z", "deletionGracePeriodSeconds": 30}
     pod = read(PODS, document)
     assert isinstance(pod, Pod)
@@ -112,10 +114,10 @@ def test_the_deletion_of_a_pod_was_asked_for_a_grace_period_before_its_deletion_
 
 
 WANTED = {
-    "one with GPUs": (documents.pod("p"), True),
-    "one without": (documents.pod("p", 0), False),
-    "one without, of a job that is known": (documents.pod("p", 0, job="known"), True),
-    "one without, that is queued": (documents.pod("p", 0, labels={"kueue.x-k8s.io/queue-name": "lq"}), True),
+    "one with GPUs": (api_documents.pod("p"), True),
+    "one without": (api_documents.pod("p", 0), False),
+    "one without, of a job that is known": (api_documents.pod("p", 0, job="known"), True),
+    "one without, that is queued": (api_documents.pod("p", 0, labels={"kueue.x-k8s.io/queue-name": "lq"}), True),
     "one with a MIG slice": (
         {
             "metadata": {"name": "p", "namespace": "team"},
@@ -168,7 +170,7 @@ OWNERS = {
 
 @pytest.mark.parametrize(("meta", "owner"), OWNERS.values(), ids=OWNERS)
 def test_whose_a_pod_is(meta: Document, owner: str) -> None:
-    document = documents.pod("p")
+    document = api_documents.pod("p")
     document["metadata"] |= {"ownerReferences": [], **meta}
     pod = read(PODS, document)
     assert isinstance(pod, Pod)
@@ -176,7 +178,7 @@ def test_whose_a_pod_is(meta: Document, owner: str) -> None:
 
 
 def test_a_pod_of_a_group_belongs_to_the_groups_workload() -> None:
-    pod = read(PODS, documents.pod("p", labels={"kueue.x-k8s.io/pod-group-name": "g"}))
+    pod = read(PODS, api_documents.pod("p", labels={"kueue.x-k8s.io/pod-group-name": "g"}))
     assert isinstance(pod, Pod)
     assert pod.workload == "team/g"
 
@@ -184,10 +186,10 @@ def test_a_pod_of_a_group_belongs_to_the_groups_workload() -> None:
 def test_jobs_that_are_queued_or_want_gpus_are_kept_and_those_that_others_made_are_not() -> None:
     owner = [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "controller": True}]
     kept = [
-        read(JOBS, documents.job("queued", 0)),
-        read(JOBS, documents.job("gpus", labels={})),
-        read(JOBS, documents.job("neither", 0, labels={})),
-        read(JOBS, documents.job("made", ownerReferences=owner)),
+        read(JOBS, api_documents.job("queued", 0)),
+        read(JOBS, api_documents.job("gpus", labels={})),
+        read(JOBS, api_documents.job("neither", 0, labels={})),
+        read(JOBS, api_documents.job("made", ownerReferences=owner)),
     ]
     assert [isinstance(job, Job) for job in kept] == [True, True, False, False]
 
@@ -198,9 +200,9 @@ def test_jobs_that_are_queued_or_want_gpus_are_kept_and_those_that_others_made_a
     ids=["its Jobs want GPUs", "its Jobs are queued", "neither"],
 )
 def test_a_cron_job_is_kept_for_the_jobs_that_it_makes(gpus: int, labels: dict[str, str], kept: bool) -> None:
-    template = {"metadata": {"labels": labels}, "spec": documents.job("", gpus)["spec"]}
+    template = {"metadata": {"labels": labels}, "spec": api_documents.job("", gpus)["spec"]}
     spec = {"schedule": "30 3 * * *", "jobTemplate": template}
-    status = {"lastScheduleTime": documents.SINCE}
+    status = {"lastScheduleTime": api_documents.SINCE}
     found = read(CRON_JOBS, {"metadata": {"name": "nightly", "namespace": "team"}, "spec": spec, "status": status})
     assert (found is not None) is kept
     if found is not None:
@@ -215,13 +217,13 @@ def test_a_cron_job_is_kept_for_the_jobs_that_it_makes(gpus: int, labels: dict[s
 
 def test_hostile_text_is_cleaned_and_large_annotations_are_left_out() -> None:
     notes = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 9000, "evil": "A\x1b]0;pwned\x1b\\B"}
-    pod = read(PODS, documents.pod("p", annotations=notes))
+    pod = read(PODS, api_documents.pod("p", annotations=notes))
     assert isinstance(pod, Pod)
     assert pod.annotations == {"evil": "A\ufffd]0;pwned\ufffd\\B"}
 
 
 def test_an_event_says_who_what_and_when() -> None:
-    found = read(EVENTS, documents.event("e", "wl", "Preempted", "made room"))
+    found = read(EVENTS, api_documents.event("e", "wl", "Preempted", "made room"))
     want = CoreEvent(kind="Workload", key="team/wl", reason="Preempted", message="made room", time=THEN)
     assert found == want
 
@@ -234,7 +236,7 @@ def test_what_cannot_be_read_is_told_and_never_raised(raw: bytes) -> None:
 
 def test_pages_and_lines() -> None:
     decoder = Decoder(NODES)
-    body = {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [documents.node("a")]}
+    body = {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [api_documents.node("a")]}
     page = decoder.page(json.dumps(body).encode(), NOW)
     assert (page.version, page.more, [item.name for item in page.items]) == ("7", "next", ["/a"])
     meta = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
@@ -247,7 +249,7 @@ def test_pages_and_lines() -> None:
 
 
 def test_pods_that_say_the_same_share_what_was_read_and_keep_what_is_their_own() -> None:
-    first, second, other = (documents.pod(name, node=f"n-{name}") for name in ("p-0", "p-1", "p-2"))
+    first, second, other = (api_documents.pod(name, node=f"n-{name}") for name in ("p-0", "p-1", "p-2"))
     first["spec"]["hostname"], second["spec"]["hostname"] = "p-0", "p-1"
     other["spec"]["containers"][0]["resources"]["limits"][GPU] = "4"
     found = [read(PODS, document) for document in (first, second, other)]
@@ -261,7 +263,7 @@ def test_pods_that_say_the_same_share_what_was_read_and_keep_what_is_their_own()
 
 
 def test_ports_of_the_node_are_the_pods_own_and_those_of_its_network() -> None:
-    own, shared = documents.pod("own"), documents.pod("shared")
+    own, shared = api_documents.pod("own"), api_documents.pod("shared")
     own["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 443}]
     shared["spec"]["hostNetwork"] = True
     shared["spec"]["containers"][0]["ports"] = [{"containerPort": 443, "protocol": "UDP"}]
@@ -274,7 +276,7 @@ def test_ports_of_the_node_are_the_pods_own_and_those_of_its_network() -> None:
 
 def test_how_far_a_job_is_and_when_it_gives_up() -> None:
     """Fields that the wire leaves out would be rules that a fork of the cluster does not know."""
-    document = documents.job("train")
+    document = api_documents.job("train")
     document["spec"] |= {"completions": 4, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 3}
     document["spec"] |= {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5, "maxFailedIndexes": 2}
     document["spec"] |= {"backoffLimitPerIndex": 1, "successPolicy": {"rules": [{"succeededCount": 3}]}}
@@ -311,7 +313,7 @@ ODD = {
 
 @pytest.mark.parametrize("case", ODD)
 def test_what_nobody_hears_of_is_read_as_what_is_reported(case: str) -> None:
-    document = documents.pod("p")
+    document = api_documents.pod("p")
     document["spec"]["containers"][0]["resources"] = ODD[case]
     told, silent = (pod_template(Reader(document, report)) for report in (DocumentFindings(), Silence()))
     assert silent == told

@@ -8,10 +8,10 @@ import pytest
 from gpuconsole.insight.preemption.history import rows
 from gpuconsole.model.clock import SECOND, parse_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import Sight
-from tests.backends.kube.documents import Document, condition
+from tests.support import api_documents
+from tests.support.api_documents import Document, condition
+from tests.support.api_server import ApiServer
 
 Make = Callable[..., Sight]
 ADMITTED_AT, EVICTED_AT = "2026-01-05T08:10:00Z", "2026-01-05T08:40:00Z"
@@ -23,7 +23,7 @@ MESSAGE = (
 
 def running(name: str, job: str = "") -> Document:
     conditions = [condition("QuotaReserved", since=ADMITTED_AT), condition("Admitted", since=ADMITTED_AT)]
-    return documents.workload(name, *conditions, job=job, admission=documents.admission("cq-a"))
+    return api_documents.workload(name, *conditions, job=job, admission=api_documents.admission("cq-a"))
 
 
 def preempted(name: str) -> Document:
@@ -37,7 +37,7 @@ def preempted(name: str) -> Document:
 
 def member(name: str, *, node: str = "n", started: str = "", **status: str) -> Document:
     """A pod of the workload `victim`."""
-    pod = documents.pod(
+    pod = api_documents.pod(
         name, node=node, annotations={"kueue.x-k8s.io/workload": "victim"}, creationTimestamp=ADMITTED_AT
     )
     pod["status"] |= {"startTime": started, **status} if started else status
@@ -49,11 +49,11 @@ def told(see: Sight) -> list[tuple[HistoryEventKind, str]]:
 
 
 def test_the_life_of_a_workload(api: ApiServer, sight: Make) -> None:
-    api.put("localqueues", documents.local_queue("lq", "cq-a"))
+    api.put("localqueues", api_documents.local_queue("lq", "cq-a"))
     see = sight()
     see.loaded()
     waits = condition("QuotaReserved", False, "Pending", "couldn't assign flavors to pod set main: …")
-    api.put("workloads", documents.workload("wl", waits))
+    api.put("workloads", api_documents.workload("wl", waits))
     see.until(lambda _: len(see.lines) == 2)
     api.put("workloads", running("wl"))
     see.until(lambda _: len(see.lines) == 3)
@@ -76,8 +76,8 @@ def test_the_life_of_a_workload(api: ApiServer, sight: Make) -> None:
 
 
 def test_a_preemption_names_who_took_the_place_by_which_rule_and_what_was_lost(api: ApiServer, sight: Make) -> None:
-    api.put("localqueues", documents.local_queue("lq", "cq-b"))
-    api.put("workloads", documents.workload("big"))
+    api.put("localqueues", api_documents.local_queue("lq", "cq-b"))
+    api.put("workloads", api_documents.workload("big"))
     api.put("workloads", running("victim"))
     api.put("pods", member("victim-0", started=ADMITTED_AT))
     see = sight()
@@ -143,9 +143,9 @@ def test_pods_that_left_before_the_word_of_their_eviction_came_count(api: ApiSer
 
 def test_what_happened_before_we_looked_comes_from_events_in_order_of_time(api: ApiServer, sight: Make) -> None:
     api.put("workloads", running("victim"))
-    api.put("events", documents.event("e2", "victim", "EvictedDueToPreempted", MESSAGE, EVICTED_AT))
-    api.put("events", documents.event("e1", "victim", "Preempted", MESSAGE, EVICTED_AT))
-    api.put("events", documents.event("e0", "victim", "Admitted", "Admitted by …", ADMITTED_AT))
+    api.put("events", api_documents.event("e2", "victim", "EvictedDueToPreempted", MESSAGE, EVICTED_AT))
+    api.put("events", api_documents.event("e1", "victim", "Preempted", MESSAGE, EVICTED_AT))
+    api.put("events", api_documents.event("e0", "victim", "Admitted", "Admitted by …", ADMITTED_AT))
     see = sight()
     see.loaded()
     see.until(lambda _: len(see.lines) >= 3)
@@ -160,12 +160,14 @@ def test_what_happened_before_we_looked_comes_from_events_in_order_of_time(api: 
 def test_a_victim_that_was_let_in_again_before_we_looked_is_known_to_be(api: ApiServer, sight: Make) -> None:
     """Two admissions within seconds: the event of the second one counts for the same as that of the first."""
     back = "2026-01-05T08:40:05Z"
-    again = documents.workload("victim", condition("Admitted", since=back), admission=documents.admission("cq-a"))
+    again = api_documents.workload(
+        "victim", condition("Admitted", since=back), admission=api_documents.admission("cq-a")
+    )
     api.put("workloads", again)
-    api.put("events", documents.event("e0", "victim", "Admitted", "Admitted by …", "2026-01-05T08:39:55Z"))
-    api.put("events", documents.event("e1", "victim", "Preempted", MESSAGE, EVICTED_AT))
-    api.put("events", documents.event("e2", "victim", "EvictedDueToPreempted", MESSAGE, EVICTED_AT))
-    api.put("events", documents.event("e3", "victim", "Admitted", "Admitted by …", back))
+    api.put("events", api_documents.event("e0", "victim", "Admitted", "Admitted by …", "2026-01-05T08:39:55Z"))
+    api.put("events", api_documents.event("e1", "victim", "Preempted", MESSAGE, EVICTED_AT))
+    api.put("events", api_documents.event("e2", "victim", "EvictedDueToPreempted", MESSAGE, EVICTED_AT))
+    api.put("events", api_documents.event("e3", "victim", "Admitted", "Admitted by …", back))
     see = sight()
     see.loaded()
     see.until(lambda _: len(see.lines) >= 4)
@@ -175,12 +177,12 @@ def test_a_victim_that_was_let_in_again_before_we_looked_is_known_to_be(api: Api
 
 def test_what_was_lost_before_we_looked_is_unknown(api: ApiServer, sight: Make) -> None:
     """`late` was gone when it was seen first; `pending` held nothing yet; of `victim` an Event tells."""
-    late = documents.workload("late")
+    late = api_documents.workload("late")
     late["status"]["conditions"] = preempted("late")["status"]["conditions"][2:]
     api.put("workloads", late)
-    api.put("workloads", documents.workload("victim"))
-    api.put("events", documents.event("e", "victim", "EvictedDueToPreempted", MESSAGE, EVICTED_AT))
-    api.put("workloads", documents.workload("pending", condition("QuotaReserved", since=ADMITTED_AT)))
+    api.put("workloads", api_documents.workload("victim"))
+    api.put("events", api_documents.event("e", "victim", "EvictedDueToPreempted", MESSAGE, EVICTED_AT))
+    api.put("workloads", api_documents.workload("pending", condition("QuotaReserved", since=ADMITTED_AT)))
     see = sight()
     see.loaded()
     see.until(lambda _: len(see.lines) >= 3)
@@ -199,7 +201,7 @@ def test_what_was_lost_before_we_looked_is_unknown(api: ApiServer, sight: Make) 
 
 def test_what_conditions_told_is_not_told_again_by_an_event(api: ApiServer, sight: Make) -> None:
     api.put("workloads", preempted("victim"))
-    api.put("events", documents.event("e", "victim", "Preempted", MESSAGE, EVICTED_AT))
+    api.put("events", api_documents.event("e", "victim", "Preempted", MESSAGE, EVICTED_AT))
     see = sight()
     see.loaded()
     assert told(see) == [(HistoryEventKind.PREEMPTED, "team/victim"), (HistoryEventKind.EVICTED, "team/victim")]
@@ -207,12 +209,12 @@ def test_what_conditions_told_is_not_told_again_by_an_event(api: ApiServer, sigh
 
 def test_an_event_of_the_reservation_does_not_come_after_the_admission(api: ApiServer, sight: Make) -> None:
     """Kueue sets both conditions at once where there are no checks, and writes an Event of each."""
-    api.put("workloads", documents.workload("wl"))
+    api.put("workloads", api_documents.workload("wl"))
     see = sight()
     see.loaded()
     api.put("workloads", running("wl"))
     for name in ("QuotaReserved", "Admitted", "Preempted"):
-        api.put("events", documents.event(name.lower(), "wl", name, MESSAGE, ADMITTED_AT))
+        api.put("events", api_documents.event(name.lower(), "wl", name, MESSAGE, ADMITTED_AT))
     see.until(lambda _: len(see.lines) >= 2 and see.lines[-1].what is HistoryEventKind.PREEMPTED)
     assert [what for what, _ in told(see)][-2:] == [HistoryEventKind.ADMITTED, HistoryEventKind.PREEMPTED]
 
@@ -221,8 +223,8 @@ def test_an_event_of_an_earlier_preemption_does_not_make_the_newest_one_be_told_
     api: ApiServer, sight: Make
 ) -> None:
     api.put("workloads", preempted("victim"))
-    api.put("events", documents.event("e1", "victim", "Preempted", MESSAGE, ADMITTED_AT))
-    api.put("events", documents.event("e2", "victim", "Preempted", MESSAGE, EVICTED_AT))
+    api.put("events", api_documents.event("e1", "victim", "Preempted", MESSAGE, ADMITTED_AT))
+    api.put("events", api_documents.event("e2", "victim", "Preempted", MESSAGE, EVICTED_AT))
     see = sight()
     see.loaded()
     see.until(lambda _: len(see.lines) >= 3)
@@ -255,7 +257,7 @@ def test_a_preemptor_that_is_read_after_its_victim_is_named_and_known_to_have_it
 
 
 def test_a_pod_finds_its_workload_though_that_comes_later(api: ApiServer, sight: Make) -> None:
-    api.put("pods", documents.pod("p", 2, job="train", node="n1"))
+    api.put("pods", api_documents.pod("p", 2, job="train", node="n1"))
     see = sight()
     assert see.loaded().pods["team/p"].workload == ""
     api.put("workloads", running("wl", job="train"))
@@ -264,12 +266,12 @@ def test_a_pod_finds_its_workload_though_that_comes_later(api: ApiServer, sight:
 
 def test_pods_are_shown_on_free_gpus_of_their_node_and_keep_them(api: ApiServer, sight: Make) -> None:
     for name in ("a", "b"):
-        api.put("pods", documents.pod(name, 2, node="n1"))
+        api.put("pods", api_documents.pod(name, 2, node="n1"))
     see = sight()
     before = see.loaded().pods
     assert sorted(index for pod in before.all() for index in pod.gpus) == [0, 1, 2, 3]
     api.delete("pods", "team/a")
-    api.put("pods", documents.pod("c", 3, node="n1"))
+    api.put("pods", api_documents.pod("c", 3, node="n1"))
     after = see.until(lambda s: "team/c" in s.pods and "team/a" not in s.pods).pods
     assert after["team/b"].gpus == before["team/b"].gpus
     assert not set(after["team/c"].gpus) & set(after["team/b"].gpus)
@@ -278,10 +280,10 @@ def test_pods_are_shown_on_free_gpus_of_their_node_and_keep_them(api: ApiServer,
 def test_the_snapshot_can_be_tried_out(api: ApiServer, sight: Make) -> None:
     api.put("namespaces", {"metadata": {"name": "team"}})
     api.put("resourceflavors", {"metadata": {"name": "a100"}, "spec": {}})
-    api.put("nodes", documents.node("n1"))
-    api.put("clusterqueues", documents.cluster_queue("cq-a"))
-    api.put("localqueues", documents.local_queue("lq", "cq-a"))
-    api.put("workloads", documents.workload("wl"))
+    api.put("nodes", api_documents.node("n1"))
+    api.put("clusterqueues", api_documents.cluster_queue("cq-a"))
+    api.put("localqueues", api_documents.local_queue("lq", "cq-a"))
+    api.put("workloads", api_documents.workload("wl"))
     see = sight()
     see.loaded()
     future = see.backend.fork()

@@ -9,9 +9,9 @@ from gpuconsole.backends.telemetry.feed import Feed, Scrape
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.telemetry import MeasuredDevice, NodeTelemetry
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import Sight
+from tests.support import api_documents
+from tests.support.api_server import ApiServer
 
 
 class Known:
@@ -38,7 +38,7 @@ class Known:
 @pytest.fixture
 def see(api: ApiServer) -> Iterator[Sight]:
     for name in ("n0", "n1"):
-        api.put("nodes", documents.node(name))
+        api.put("nodes", api_documents.node(name))
     sight = Sight(api)
     yield sight
     sight.backend.close()

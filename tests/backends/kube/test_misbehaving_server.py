@@ -13,10 +13,10 @@ from gpuconsole.backends.kube import errors as retrying
 from gpuconsole.backends.kube.watch import WatchTimings
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.snapshot import Snapshot
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import EAGER, Sight
-from tests.backends.kube.faults import ANSWERS, WATCHES, Fault, silence
+from tests.support import api_documents
+from tests.support.api_server import ApiServer
+from tests.support.api_server_faults import ANSWERS, WATCHES, Fault, silence
 
 Make = Callable[..., Sight]
 TRUSTING = replace(EAGER, doubt=60.0)
@@ -48,18 +48,18 @@ def served(api: ApiServer) -> ApiServer:
 def fill(api: ApiServer) -> None:
     """Three nodes, a queue, and a Workload in it."""
     for n in range(3):
-        api.put("nodes", documents.node(f"n{n}"))
-    api.put("clusterqueues", documents.cluster_queue("cq"))
-    api.put("localqueues", documents.local_queue("lq", "cq"))
-    api.put("workloads", documents.workload("wl"))
+        api.put("nodes", api_documents.node(f"n{n}"))
+    api.put("clusterqueues", api_documents.cluster_queue("cq"))
+    api.put("localqueues", api_documents.local_queue("lq", "cq"))
+    api.put("workloads", api_documents.workload("wl"))
 
 
 def change(api: ApiServer) -> None:
     """A node comes, one goes, one changes, and so does a queue."""
-    api.put("nodes", documents.node("n9"))
-    api.put("nodes", documents.node("n1", gpus=4))
+    api.put("nodes", api_documents.node("n9"))
+    api.put("nodes", api_documents.node("n1", gpus=4))
     api.delete("nodes", "/n0")
-    api.put("clusterqueues", documents.cluster_queue("cq2"))
+    api.put("clusterqueues", api_documents.cluster_queue("cq2"))
 
 
 def is_changed(snapshot: Snapshot) -> bool:

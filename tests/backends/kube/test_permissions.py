@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from gpuconsole.backends.base import Missing
 from gpuconsole.backends.kube.watch import WatchTimings
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import EAGER, Sight
+from tests.support import api_documents
+from tests.support.api_server import ApiServer
 
 Make = Callable[..., Sight]
 TICK = 0.2
@@ -22,8 +22,8 @@ READABLE = ("clusterqueues", "localqueues", "workloads")
 @pytest.fixture
 def limited(api: ApiServer) -> ApiServer:
     """A cluster whose user may read queues and Workloads only."""
-    api.put("nodes", documents.node("n0"))
-    api.put("clusterqueues", documents.cluster_queue("cq"))
+    api.put("nodes", api_documents.node("n0"))
+    api.put("clusterqueues", api_documents.cluster_queue("cq"))
     api.forbidden = lambda verb, plural, namespace: plural not in READABLE
     return api
 
@@ -63,7 +63,7 @@ def test_where_the_rules_cannot_be_known_at_most_two_rights_a_second_are_reviewe
 
 
 def test_a_right_that_was_taken_away_and_is_denied_is_not_tried_again_and_again(api: ApiServer, sight: Make) -> None:
-    api.put("nodes", documents.node("n0"))
+    api.put("nodes", api_documents.node("n0"))
     see = sight(pace=FAST)
     see.loaded()
     api.forbidden = lambda verb, plural, namespace: plural == "nodes"
@@ -93,7 +93,7 @@ def test_one_right_that_is_granted_is_used_at_once_though_others_are_denied(
 
 
 def test_a_right_in_another_of_the_named_namespaces_is_noticed(api: ApiServer, sight: Make) -> None:
-    api.put("pods", documents.pod("p", namespace="two"))
+    api.put("pods", api_documents.pod("p", namespace="two"))
     api.forbidden = lambda verb, plural, namespace: plural == "pods"
     see = sight("one", "two", pace=FAST)
     see.loaded()

@@ -9,9 +9,9 @@ import pytest
 from gpuconsole.backends.kube.decode import Decoder, Item
 from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.model.cluster import Node
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import Sight
+from tests.support import api_documents
+from tests.support.api_server import ApiServer
 
 NOW = 1_767_600_000_000_000
 NODES = Served(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
@@ -29,12 +29,12 @@ def odd(name: str) -> dict[str, Any]:
 def test_a_document_without_a_name_is_told_and_left_out(raw: bytes) -> None:
     decoder = Decoder(NODES)
     assert decoder.item(raw, NOW) == Item("", "", None, unread=True)
-    after = decoder.item(msgspec.json.encode(documents.node("n1")), NOW)
+    after = decoder.item(msgspec.json.encode(api_documents.node("n1")), NOW)
     assert (after.key, after.unread) == ("n1", False)
 
 
 def test_the_sight_says_how_many_and_the_others_are_there(api: ApiServer, sight: Callable[..., Sight]) -> None:
-    api.put("nodes", documents.node("n1"))
+    api.put("nodes", api_documents.node("n1"))
     api.put("nodes", odd("odd"))
     api.objects["nodes"]["/nameless"] = {"metadata": {}}
     see = sight()
@@ -46,7 +46,7 @@ def test_the_sight_says_how_many_and_the_others_are_there(api: ApiServer, sight:
 def test_a_kind_some_of_whose_objects_cannot_be_read_is_not_wholly_seen(
     api: ApiServer, sight: Callable[..., Sight]
 ) -> None:
-    api.put("nodes", documents.node("n1"))
+    api.put("nodes", api_documents.node("n1"))
     api.put("nodes", odd("odd"))
     see = sight()
     see.loaded()
@@ -56,7 +56,7 @@ def test_a_kind_some_of_whose_objects_cannot_be_read_is_not_wholly_seen(
         False,
         ("1 of nodes could not be read",),
     )
-    api.put("nodes", documents.node("odd"))
+    api.put("nodes", api_documents.node("odd"))
     see.until(lambda s: "odd" in s.nodes and see.backend.seen.all_of(Node))
 
 
@@ -66,13 +66,13 @@ def test_what_was_mended_or_deleted_counts_no_more(api: ApiServer, sight: Callab
     see = sight()
     see.loaded()
     assert see.backend.health.unread == ("3 of nodes could not be read",)
-    api.put("nodes", documents.node("mended"))
+    api.put("nodes", api_documents.node("mended"))
     api.delete("nodes", "/gone")
     see.until(lambda s: "mended" in s.nodes and see.backend.health.unread == ("1 of nodes could not be read",))
 
 
 def test_a_new_list_is_counted_anew(api: ApiServer, sight: Callable[..., Sight]) -> None:
-    api.put("nodes", documents.node("n1"))
+    api.put("nodes", api_documents.node("n1"))
     api.put("nodes", odd("gone"))
     api.put("nodes", odd("stays"))
     api.objects["nodes"]["/nameless"] = {"metadata": {}}
@@ -81,14 +81,14 @@ def test_a_new_list_is_counted_anew(api: ApiServer, sight: Callable[..., Sight])
     assert see.backend.health.unread == ("3 of nodes could not be read",)
     del api.objects["nodes"]["/gone"]
     del api.objects["nodes"]["/nameless"]
-    api.put("nodes", documents.node("n2"))
+    api.put("nodes", api_documents.node("n2"))
     api.expire()
     api.cut("nodes")
     see.until(lambda s: "n2" in s.nodes and see.backend.health.unread == ("1 of nodes could not be read",))
 
 
 def test_a_list_of_which_nothing_has_a_name_takes_nothing_away(api: ApiServer, sight: Callable[..., Sight]) -> None:
-    api.put("nodes", documents.node("n1"))
+    api.put("nodes", api_documents.node("n1"))
     see = sight()
     see.loaded()
     kept = dict(api.objects["nodes"])
@@ -108,7 +108,7 @@ def test_what_is_mended_without_an_event_is_read_again_before_long(api: ApiServe
     assert see.backend.health.unread == ("2 of nodes could not be read",)
     for name in ("n1", "n2"):
         version = api.objects["nodes"][f"/{name}"]["metadata"]["resourceVersion"]
-        mended = documents.node(name)
+        mended = api_documents.node(name)
         mended["metadata"]["resourceVersion"] = version
         api.objects["nodes"][f"/{name}"] = mended
     snapshot = see.until(lambda _: see.backend.health.unread == ())

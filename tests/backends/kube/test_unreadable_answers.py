@@ -12,10 +12,10 @@ from gpuconsole.backends.kube.target import RequestedCluster
 from gpuconsole.errors import ClusterError, TelemetryError
 from gpuconsole.model.commands import Command, Cordon, Drain, SetQuota, SetTaint, Submit
 from gpuconsole.model.events import HistoryEventKind
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import Sight
-from tests.backends.kube.faults import ANSWERS, LOGIN, Fault, answer, watch_lines
+from tests.support import api_documents
+from tests.support.api_server import ApiServer
+from tests.support.api_server_faults import ANSWERS, LOGIN, Fault, answer, watch_lines
 
 Make = Callable[..., Sight]
 ODD = {
@@ -34,8 +34,8 @@ ODD = {
 @pytest.fixture
 def see(api: ApiServer, sight: Make) -> Sight:
     """A backend on one node and one queue."""
-    api.put("nodes", documents.node("n0"))
-    api.put("clusterqueues", documents.cluster_queue("cq"))
+    api.put("nodes", api_documents.node("n0"))
+    api.put("clusterqueues", api_documents.cluster_queue("cq"))
     one = sight()
     one.loaded()
     return one
@@ -77,7 +77,7 @@ def test_events_that_cannot_be_read_are_an_error_or_none(api: ApiServer, see: Si
     [
         Cordon("n0", True),
         Drain("n0"),
-        SetQuota("cq", "a100", documents.GPU, 4),
+        SetQuota("cq", "a100", api_documents.GPU, 4),
         SetTaint("n0", "dedicated", "ml", "NoExecute"),
         Submit((), ('{"apiVersion":"batch/v2","kind":"CronThing","metadata":{"name":"x"}}',)),
     ],

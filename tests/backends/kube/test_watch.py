@@ -20,9 +20,9 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.model.snapshot import Visibility, VisibilityGap
 from gpuconsole.model.workloads import Workload
-from tests.backends.kube import documents
-from tests.backends.kube.apiserver import ApiServer
 from tests.backends.kube.conftest import EAGER, LONGEST, Sight
+from tests.support import api_documents
+from tests.support.api_server import ApiServer
 
 Make = Callable[..., Sight]
 
@@ -40,14 +40,14 @@ def served(request: pytest.FixtureRequest, api: ApiServer) -> ApiServer:
     """A server with five nodes, which offers streaming lists or does not."""
     api.streaming = request.param
     for n in range(5):
-        api.put("nodes", documents.node(f"n{n}"))
+        api.put("nodes", api_documents.node(f"n{n}"))
     return api
 
 
 def test_all_that_is_there_is_read_once_and_changes_follow(served: ApiServer, sight: Make) -> None:
     see = sight()
     assert sorted(see.loaded().nodes) == ["n0", "n1", "n2", "n3", "n4"]
-    served.put("nodes", documents.node("n5", gpus=4))
+    served.put("nodes", api_documents.node("n5", gpus=4))
     served.delete("nodes", "/n0")
     changed = see.until(lambda s: "n5" in s.nodes and "n0" not in s.nodes)
     assert changed.nodes["n5"].gpus == 4
@@ -64,10 +64,10 @@ def test_a_stream_that_ends_is_taken_up_where_it_was(served: ApiServer, sight: M
     see = sight()
     see.loaded()
     listed = served.asked["list nodes"]
-    served.put("nodes", documents.node("n5"))
+    served.put("nodes", api_documents.node("n5"))
     see.until(lambda s: "n5" in s.nodes)
     served.cut("nodes")
-    served.put("nodes", documents.node("n6"))
+    served.put("nodes", api_documents.node("n6"))
     see.until(lambda s: "n6" in s.nodes)
     assert served.asked["list nodes"] == listed, "nothing was listed again"
 
@@ -76,7 +76,7 @@ def test_a_line_that_is_cut_in_the_middle_is_read_again(served: ApiServer, sight
     see = sight()
     see.loaded()
     served.broken.add("nodes")
-    served.put("nodes", documents.node("n5"))
+    served.put("nodes", api_documents.node("n5"))
     see.until(lambda s: "n5" in s.nodes)
 
 
@@ -85,7 +85,7 @@ def test_410_lists_again_and_finds_what_was_deleted_meanwhile(served: ApiServer,
     before = see.loaded()
     with served.lock:
         served.delete("nodes", "/n1", silently=True)
-        served.put("nodes", documents.node("n7"))
+        served.put("nodes", api_documents.node("n7"))
         served.expire()
         served.cut("nodes")
     after = see.until(lambda s: "n1" not in s.nodes)
@@ -102,7 +102,7 @@ def test_a_bookmark_moves_on_where_the_watch_goes_on_from(served: ApiServer, sig
     see.until(lambda _: all(watcher.empty() for _, watcher in served.watchers))
     served.cut("nodes")
     see.until(lambda _: served.asked["watch nodes"] > watched)
-    served.put("nodes", documents.node("n8"))
+    served.put("nodes", api_documents.node("n8"))
     see.until(lambda s: "n8" in s.nodes)
     assert served.asked["list nodes"] == (0 if served.streaming else 3), "410 would have listed again"
 
@@ -114,7 +114,7 @@ def test_a_server_that_is_out_of_sorts_is_asked_again_later(served: ApiServer, s
 
 
 def test_what_is_forbidden_is_named_and_the_rest_is_shown(served: ApiServer, sight: Make) -> None:
-    served.put("clusterqueues", documents.cluster_queue("cq"))
+    served.put("clusterqueues", api_documents.cluster_queue("cq"))
     served.forbidden = lambda verb, plural, namespace: plural == "nodes"
     see = sight()
     snapshot = see.loaded()
@@ -152,7 +152,7 @@ def test_a_right_that_is_taken_away_for_a_moment_only_leaves_the_data_where_they
     see.until(lambda _: any("nodes" in problem for problem in see.backend.health.unread))
     assert (len(see.look().nodes), see.backend.health.missing) == (5, ())
     served.forbidden = lambda verb, plural, namespace: False
-    served.put("nodes", documents.node("n9"))
+    served.put("nodes", api_documents.node("n9"))
     see.until(lambda s: "n9" in s.nodes)
 
 
@@ -172,12 +172,12 @@ def test_a_server_that_was_just_restarted_is_asked_again_soon_though_it_forbids_
     see.loaded()
     served.moods += [("/nodes", 403, {})] * 10
     served.cut("nodes")
-    served.put("nodes", documents.node("n9"))
+    served.put("nodes", api_documents.node("n9"))
     see.until(lambda s: "n9" in s.nodes and not see.backend.health.lost)
 
 
 def test_a_watch_that_rests_goes_on_at_once_when_the_server_is_back_after_an_outage(api: ApiServer) -> None:
-    api.put("nodes", documents.node("n0"))
+    api.put("nodes", api_documents.node("n0"))
     api.moods.append(("/nodes", 500, {}))
     connection = ApiServerConnection(RequestedCluster(kubeconfig=str(api.kubeconfig)))
     nodes = next(served for served in discover(connection) if served.kind == "Node")
@@ -208,8 +208,8 @@ def test_a_watch_that_rests_goes_on_at_once_when_the_server_is_back_after_an_out
 
 
 def test_a_user_with_one_namespace_sees_that_one(served: ApiServer, sight: Make) -> None:
-    served.put("pods", documents.pod("mine"))
-    served.put("pods", documents.pod("theirs", namespace="other"))
+    served.put("pods", api_documents.pod("mine"))
+    served.put("pods", api_documents.pod("theirs", namespace="other"))
     served.forbidden = lambda verb, plural, namespace: namespace != "team"
     see = sight()
     assert list(see.loaded().pods) == ["team/mine"]
@@ -265,7 +265,7 @@ def test_where_namespaces_are_named_nothing_else_of_a_namespaced_kind_is_seen(se
 
 def test_only_the_namespaces_that_were_asked_for_are_read(served: ApiServer, sight: Make) -> None:
     for namespace in ("one", "two", "three"):
-        served.put("pods", documents.pod("p", namespace=namespace))
+        served.put("pods", api_documents.pod("p", namespace=namespace))
     assert sorted(sight("one", "two").loaded().pods) == ["one/p", "two/p"]
 
 
@@ -276,7 +276,7 @@ def test_a_server_that_goes_away_leaves_stale_marks_and_comes_back_by_itself(ser
     served.moods += [("nodes", 500, {})] * 2
     served.cut("nodes")
     see.until(lambda _: see.backend.health.lost)
-    served.put("nodes", documents.node("n9"))
+    served.put("nodes", api_documents.node("n9"))
     see.until(lambda s: "n9" in s.nodes and not see.backend.health.lost)
 
 
@@ -286,9 +286,9 @@ def test_it_says_who_it_is(served: ApiServer, sight: Make) -> None:
 
 
 def test_pods_come_after_the_jobs_that_say_which_of_them_are_wanted(served: ApiServer, sight: Make) -> None:
-    served.put("workloads", documents.workload("wl", job="train"))
-    served.put("pods", documents.pod("launcher", 0, job="train"))
-    served.put("pods", documents.pod("stranger", 0, job="other"))
+    served.put("workloads", api_documents.workload("wl", job="train"))
+    served.put("pods", api_documents.pod("launcher", 0, job="train"))
+    served.put("pods", api_documents.pod("stranger", 0, job="other"))
     pods = sight().loaded().pods
     assert [(pod.key, pod.workload) for pod in pods.all()] == [("team/launcher", "team/wl")]
 
@@ -306,8 +306,8 @@ def test_a_new_node_and_a_lost_one_are_lines_of_history(served: ApiServer, sight
     see = sight()
     see.loaded()
     assert see.lines == [], "nodes that were there are no news"
-    served.put("nodes", documents.node("n5"))
-    down = documents.node("n0")
+    served.put("nodes", api_documents.node("n5"))
+    down = api_documents.node("n0")
     down["status"]["conditions"][0]["status"] = "False"
     served.put("nodes", down)
     see.until(lambda _: len(see.lines) == 2)

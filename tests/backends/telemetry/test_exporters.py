@@ -8,7 +8,7 @@ from gpuconsole.backends.telemetry.http import Http, HttpAccess, series
 from gpuconsole.errors import TelemetryError, UsageError
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.telemetry import GpuMetric
-from tests.backends.telemetry.answers import NOW
+from tests.support.prometheus_answers import NOW
 
 TEXT = """\
 # HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).

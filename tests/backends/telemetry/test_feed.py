@@ -9,7 +9,7 @@ from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
-from tests.backends.telemetry.answers import NOW
+from tests.support.prometheus_answers import NOW
 
 COLUMNS = {GpuMetric.UTILISATION: (0.0,), GpuMetric.MEMORY_USED: (3.0,)}
 

@@ -13,7 +13,7 @@ from gpuconsole.errors import TelemetryError
 from gpuconsole.insight.index.queues import QueueMetrics
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.resources import GPU
-from tests.backends.telemetry.answers import NOW
+from tests.support.prometheus_answers import NOW
 
 STARTED = 1_759_900_000
 TEXT = f"""\

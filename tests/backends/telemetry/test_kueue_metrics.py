@@ -11,8 +11,8 @@ from gpuconsole.backends.telemetry.prometheus import Prometheus
 from gpuconsole.insight.index.queues import MetricComparison, QueueMetrics, counted
 from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.resources import GPU
-from tests.backends.telemetry.answers import NOW, SCRAPED, FakePrometheus, vector
-from tests.insight.world import ORG, waiting, world
+from tests.support.prometheus_answers import NOW, SCRAPED, FakePrometheus, vector
+from tests.support.snapshots import ORG, waiting, world
 
 Found = list[tuple[Mapping[str, str], str]]
 GAUGES: Found = [

@@ -10,7 +10,7 @@ from gpuconsole.backends.telemetry.prometheus import LOOK_BACK, Prometheus
 from gpuconsole.errors import TelemetryError
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
-from tests.backends.telemetry.answers import NOW, SCRAPED, FakePrometheus, Series, series, vector
+from tests.support.prometheus_answers import NOW, SCRAPED, FakePrometheus, Series, series, vector
 
 USED, UTIL, ACTIVE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 TRAIN = {"pod": "train-0", "namespace": "team-a", "container": "main"}

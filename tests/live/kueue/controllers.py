@@ -27,10 +27,10 @@ from gpuconsole.scheduling.kueue.conditions import all_ready, checks_for, synced
 from gpuconsole.scheduling.kueue.podset import additions_of
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_readiness
-from tests.decision_events import events_for
 from tests.live.api import Api, Manifest, Refused, path_of
 from tests.live.kueue import papers
 from tests.live.kueue.mirror import Mirror
+from tests.support.decision_events import events_for
 
 LOG = logging.getLogger(__name__)
 PATHS = (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.models import NVLINK_BANDWIDTH, WIRING, Wiring, bandwidth, wiring_of
 from gpuconsole.scheduling.devices.gpu_allocation import choose_gpus, closest, spread
-from tests.scheduling.kube.cluster import Cluster, node, pod
+from tests.support.kube_cluster import Cluster, node, pod
 
 A100, A30, L4 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-A30", "NVIDIA-L4"
 

@@ -11,7 +11,7 @@ from gpuconsole.model.gpus.mig_resources import DYNAMIC, LAYOUT, division_of
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU
 from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, describe, seated
-from tests.scheduling.kube.cluster import Cluster, gang, node, pod, pods, template
+from tests.support.kube_cluster import Cluster, gang, node, pod, pods, template
 
 MIG = "nvidia.com/mig-"
 ONE, TWO, THREE, FOUR, SEVEN = (MIG + name for name in ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"))

@@ -23,7 +23,7 @@ from gpuconsole.scheduling.kai.config import (
     parse_configuration,
 )
 from gpuconsole.scheduling.kai.session import KaiSession
-from tests.scheduling.kai.worlds import NOW, after, job, node, queue, session
+from tests.support.kai_clusters import NOW, after, job, node, queue, session
 
 Made = Callable[[], KaiSession]
 Decided = list[tuple[str, str, str]]

@@ -16,9 +16,9 @@ from gpuconsole.scheduling.kai.engine import KaiPlacement
 from gpuconsole.scheduling.kai.fair_share.division import GPU, QueueShares, ResourceShares, divide_resource, divide_tree
 from gpuconsole.scheduling.kai.session import KaiSession
 from tests.scheduling.kai.test_engine import engine, node, pod, queue
-from tests.scheduling.kai.worlds import after, job, session
-from tests.scheduling.kai.worlds import node as session_node
-from tests.scheduling.kai.worlds import queue as session_queue
+from tests.support.kai_clusters import after, job, session
+from tests.support.kai_clusters import node as session_node
+from tests.support.kai_clusters import queue as session_queue
 
 NODES = ("n1", "n2", "n3")
 ALL = tuple(ACTIONS)

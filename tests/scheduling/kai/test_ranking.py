@@ -11,7 +11,7 @@ from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPluginOption, 
 from gpuconsole.scheduling.kai.plugins.predicates import lets_in
 from gpuconsole.scheduling.kai.session import KaiSession, span
 from gpuconsole.scheduling.kai.statement import KaiStatement
-from tests.scheduling.kai.worlds import job, node, queue, request, session
+from tests.support.kai_clusters import job, node, queue, request, session
 
 SPREAD = KaiConfiguration(
     tiers=(

@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kai.fair_share.reclaimable import (
 )
 from gpuconsole.scheduling.kai.functions import VictimJob
 from gpuconsole.scheduling.kai.plugins.proportion import Contender, compare, losses_of
-from tests.scheduling.kai.worlds import job
+from tests.support.kai_clusters import job
 
 
 def queue(

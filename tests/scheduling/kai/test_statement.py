@@ -9,7 +9,7 @@ from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus
 from gpuconsole.scheduling.kai.job_placement import place_on_shared
 from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession
 from gpuconsole.scheduling.kai.statement import KaiStatement
-from tests.scheduling.kai.worlds import job, node, queue, session
+from tests.support.kai_clusters import job, node, queue, session
 
 
 def cluster() -> KaiSession:

@@ -7,7 +7,7 @@ import pytest
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.labels import HOSTNAME, LabelSelector
 from gpuconsole.model.pod_template import PodAffinity, PodTerm, SpreadConstraint
-from tests.scheduling.kube.cluster import Cluster, gang, node, pod, pods, template
+from tests.support.kube_cluster import Cluster, gang, node, pod, pods, template
 
 WEB = LabelSelector({"app": "web"})
 BY_HOST, BY_ZONE = PodTerm(HOSTNAME, WEB), PodTerm("zone", WEB)

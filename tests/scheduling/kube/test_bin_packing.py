@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kube.packing.policies import POLICIES, FreeCapacity, 
 from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, describe, seated
 from gpuconsole.scheduling.kube.profile import Score
 from gpuconsole.scheduling.kube.scores import demand, drawn, room, typical_pods
-from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, pods, template
+from tests.support.kube_cluster import GIB, Cluster, node, pod, pods, template
 
 T4 = {"nvidia.com/gpu.product": "Tesla-T4"}
 H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}

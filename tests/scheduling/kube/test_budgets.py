@@ -5,7 +5,7 @@ import pytest
 from gpuconsole.model.cluster import PodDisruptionBudget, PodPhase
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
-from tests.scheduling.kube.cluster import Cluster, node, pod
+from tests.support.kube_cluster import Cluster, node, pod
 
 WEB = LabelSelector({"app": "web"})
 

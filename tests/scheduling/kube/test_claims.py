@@ -6,7 +6,7 @@ from gpuconsole.model.events import Bind
 from gpuconsole.model.labels import NodeTerm, Requirement
 from gpuconsole.model.pod_template import Container, HostPort, PodClaim, PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from tests.scheduling.kube.cluster import Cluster, node, pod
+from tests.support.kube_cluster import Cluster, node, pod
 
 NOWHERE = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
 

@@ -14,7 +14,7 @@ from gpuconsole.scheduling.kube.feasibility import ChangeLog, FeasibilityCache, 
 from gpuconsole.scheduling.kube.node_cache import NodeCache
 from gpuconsole.scheduling.kube.pod_classes import AssignedPod, PodClass, PodClasses, Reservation
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
-from tests.scheduling.kube.cluster import node, template
+from tests.support.kube_cluster import node, template
 
 NAMES = "abcde"
 NEAR = PreferredTerm(10, NodeTerm((Requirement("zone", "In", ("x",)),)))

@@ -9,7 +9,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import NodeTerm, Requirement, Taint, Toleration
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY
-from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, template
+from tests.support.kube_cluster import GIB, Cluster, node, pod, template
 
 PRESENT = Taint("nvidia.com/gpu", "present")
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "generation": "8"}

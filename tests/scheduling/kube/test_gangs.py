@@ -8,7 +8,7 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Unschedulable
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.placement import HalfPlaced, PlacementDeadlock
-from tests.scheduling.kube.cluster import Cluster, gang, node, pod, pods, template
+from tests.support.kube_cluster import Cluster, gang, node, pod, pods, template
 
 FOUR = tuple(node(f"node-{number}") for number in range(1, 5))
 SERVING = pods("serving", 4, priority=1)

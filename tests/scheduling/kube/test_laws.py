@@ -16,7 +16,7 @@ from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm, Spr
 from gpuconsole.model.resources import CPU, GPU, add
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile, ScoringStrategy
 from gpuconsole.scheduling.kube.session import KubePlacement
-from tests.scheduling.kube.cluster import Cluster, gang, node, pod, short, template
+from tests.support.kube_cluster import Cluster, gang, node, pod, short, template
 
 TEMPLATES = [
     template(requests={GPU: gpus, CPU: cpu}, preemption_policy=policy)

@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kube.pod_classes import (
     reserving,
     seated,
 )
-from tests.scheduling.kube.cluster import node, template
+from tests.support.kube_cluster import node, template
 
 
 def test_nodes_that_have_and_gave_the_same_are_one_kind() -> None:

@@ -3,7 +3,7 @@
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.volcano import PodGroup
-from tests.scheduling.kube.cluster import Cluster, node, pods
+from tests.support.kube_cluster import Cluster, node, pods
 
 GROUP = "scheduling.x-k8s.io/pod-group"
 

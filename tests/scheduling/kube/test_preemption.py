@@ -10,7 +10,7 @@ from gpuconsole.model.cluster import Node, Pod, PriorityClass
 from gpuconsole.model.events import Bind, EvictPod, Nominate, Unschedulable
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.resources import CPU
-from tests.scheduling.kube.cluster import Cluster, node, pod, pods, short, template
+from tests.support.kube_cluster import Cluster, node, pod, pods, short, template
 
 MESSAGE = "default-scheduler: preempting to accommodate a higher priority pod"
 

@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodCl
 from gpuconsole.scheduling.kube.profile import BackoffSettings, SchedulerProfile, ScoringStrategy, Weights
 from gpuconsole.scheduling.kube.scores import Images, broken_line
 from gpuconsole.scheduling.placement import NodeScore
-from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, pods, template
+from tests.support.kube_cluster import GIB, Cluster, node, pod, pods, template
 
 ALONE: Weights = (("NodeResourcesFit", 1),)
 MEGABYTE = 1024 * 1024

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.scheduling.kube.packing.policies import Name
-from tests.shared import TRACES, needs_traces
+from tests.support.shared_material import TRACES, needs_traces
 from tests.tools import fgd
 from tests.tools.go_random import GoRandom
 

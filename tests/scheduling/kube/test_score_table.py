@@ -2,7 +2,7 @@
 
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Requirement, Taint
 from gpuconsole.scheduling.placement import NodeScore
-from tests.scheduling.kube.cluster import Cluster, node, pod, template
+from tests.support.kube_cluster import Cluster, node, pod, template
 
 
 def _cluster() -> Cluster:

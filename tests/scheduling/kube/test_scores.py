@@ -8,7 +8,7 @@ from gpuconsole.scheduling.kube.framework_runtime import lens
 from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, seated
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, Score
 from gpuconsole.scheduling.kube.scores import Images, least_allocated, most_allocated, scored
-from tests.scheduling.kube.cluster import GIB, Cluster, node, pod, pods, template
+from tests.support.kube_cluster import GIB, Cluster, node, pod, pods, template
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.events import Bind, Unschedulable
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.kube.session import KubePlacement
-from tests.scheduling.kube.cluster import Cluster, node, pod, pods, template
+from tests.support.kube_cluster import Cluster, node, pod, pods, template
 
 
 def test_priority_goes_first_then_creation_then_the_name() -> None:

@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kueue.conditions import Unadmitted, unadmitted
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
-from tests.scheduling.kueue.cluster import GPU, World, queue, workload
+from tests.support.kueue_cluster import GPU, World, queue, workload
 
 GRANULAR = {"UnadmittedWorkloadsObservability": True}
 EXPLICIT = {**GRANULAR, "UnadmittedWorkloadsExplicitStatus": True}

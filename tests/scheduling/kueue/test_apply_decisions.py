@@ -7,7 +7,7 @@ from gpuconsole.model.queues import CheckRule
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
-from tests.scheduling.kueue.cluster import queue, workload
+from tests.support.kueue_cluster import queue, workload
 
 NOW = 5
 PREEMPT = Preempt("team/b", "team/by", PreemptionRule.IN_CLUSTER_QUEUE, "for the other")

@@ -9,8 +9,8 @@ from gpuconsole.model.events import Refuse
 from gpuconsole.model.workloads import Condition
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig, WaitForPodsReady
-from tests.scheduling.kueue.cluster import ANY, LOWER, World, admitted, pods, queue, refused, victims, workload
 from tests.scheduling.kueue.test_topology import RACK, places, required, site
+from tests.support.kueue_cluster import ANY, LOWER, World, admitted, pods, queue, refused, victims, workload
 
 BLOCKING = KueueConfig(wait_for_pods_ready=WaitForPodsReady(block_admission=True))
 WAITS = "waiting for all admitted workloads to be in PodsReady condition"

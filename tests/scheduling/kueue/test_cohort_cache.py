@@ -11,8 +11,8 @@ from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, ClusterQue
 from gpuconsole.scheduling.kueue import cohort_cache, conditions, nomination_cache
 from gpuconsole.scheduling.kueue import processing as nomination
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from tests.scheduling.kueue.cluster import ANY, LOWER, World, cohort, queue, workload
 from tests.scheduling.kueue.test_preemption_upper_bound import members
+from tests.support.kueue_cluster import ANY, LOWER, World, cohort, queue, workload
 
 Change = tuple[str, int, int, int]
 changes = st.tuples(

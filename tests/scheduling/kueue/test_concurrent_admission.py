@@ -9,7 +9,7 @@ from gpuconsole.model.workloads import Condition, PreemptionGate, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import ALLOWED_FLAVORS
-from tests.scheduling.kueue.cluster import LOWER, World, admitted, queue, refused, victims, workload
+from tests.support.kueue_cluster import LOWER, World, admitted, queue, refused, victims, workload
 
 CONCURRENT = KueueConfig(gates={"ConcurrentAdmission": True})
 GATE = PreemptionGate(name="kueue.x-k8s.io/concurrent-admission")

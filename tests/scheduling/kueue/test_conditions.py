@@ -6,7 +6,7 @@ from gpuconsole.model.clock import SECOND
 from gpuconsole.model.events import PreemptionRule, Refuse
 from gpuconsole.model.workloads import Admission, CheckState, Condition, EvictionCount, PodSetNeeds, Workload
 from gpuconsole.scheduling.kueue import conditions
-from tests.scheduling.kueue.cluster import workload
+from tests.support.kueue_cluster import workload
 
 GRANTED = Admission(cluster_queue="q")
 NOW = 100 * SECOND

@@ -20,7 +20,7 @@ from gpuconsole.scheduling.kueue.config import (
 )
 from gpuconsole.scheduling.kueue.configuration import form as durations
 from gpuconsole.scheduling.kueue.configuration.loading import LoadedConfiguration, load_text
-from tests.written_configuration import as_document
+from tests.support.written_configuration import as_document
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 

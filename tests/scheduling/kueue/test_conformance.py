@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.sim.conformance_run import run
 from tests.conformance.scenarios import by_value, lines
-from tests.shared import CONFORMANCE, needs_conformance
+from tests.support.shared_material import CONFORMANCE, needs_conformance
 
 FAMILIES = ("seeds", "flat", "fungible", "hierarchy", "partial", "fair", "fairtree", "topology", "mixed")
 TIMED = ("afs", "change", "checks", "podsready", "slow")

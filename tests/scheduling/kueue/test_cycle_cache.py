@@ -15,8 +15,8 @@ from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, Preemption
 from gpuconsole.scheduling.kueue import cycle_cache
 from gpuconsole.scheduling.kueue import cycle_cache as unchanged_cohorts
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, cohort, queue, workload
 from tests.scheduling.kueue.test_cohort_cache import Slow
+from tests.support.kueue_cluster import ANY, LOWER, NEVER, cohort, queue, workload
 
 STEPS = 30
 SETTINGS = {

@@ -23,7 +23,7 @@ from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import CapacitySource, CounterSource, DeviceClassMapping, KueueConfig
-from tests.scheduling.kueue.cluster import World, queue, workload
+from tests.support.kueue_cluster import World, queue, workload
 
 DRIVER = "gpu.example.com"
 WHOLE = DeviceClassMapping(name="gpus", device_class_names=("whole", "big"))

@@ -7,7 +7,7 @@ import pytest
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
-from tests.scheduling.kueue.cluster import workload
+from tests.support.kueue_cluster import workload
 
 
 def request(number: int, draw: Random) -> WorkloadRequest:

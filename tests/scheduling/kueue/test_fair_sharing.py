@@ -8,7 +8,7 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ClusterQueue, Cohort, ResourceFlavor
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig, PreemptionStrategy
-from tests.scheduling.kueue.cluster import ANY, LOWER, World, admitted, cohort, pods, queue, victims, workload
+from tests.support.kueue_cluster import ANY, LOWER, World, admitted, cohort, pods, queue, victims, workload
 
 FAIR = "InCohortFairSharing"
 BOTH = KueueConfig(fair_sharing=True)

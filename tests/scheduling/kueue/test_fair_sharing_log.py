@@ -7,7 +7,7 @@ import pytest
 from gpuconsole.scheduling.kueue import fair_sharing as fair_sharing_log
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare
-from tests.scheduling.kueue.cluster import ANY, World, cohort, queue, workload
+from tests.support.kueue_cluster import ANY, World, cohort, queue, workload
 
 FAIR = KueueConfig(fair_sharing=True)
 

@@ -18,7 +18,7 @@ from gpuconsole.model.queues import (
     ResourceGroup,
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from tests.scheduling.kueue.cluster import (
+from tests.support.kueue_cluster import (
     ANY,
     GPU,
     LOWER,

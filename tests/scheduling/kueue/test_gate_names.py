@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.config import DEFAULTS, KueueConfig, RequeuingStrategy, WaitForPodsReady
-from tests.shared import CONFORMANCE
+from tests.support.shared_material import CONFORMANCE
 
 
 def test_every_gate_of_the_release_has_its_default() -> None:

@@ -5,7 +5,7 @@ import pytest
 from gpuconsole.model.queues import BorrowWithinCohort
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from tests.scheduling.kueue.cluster import ANY, LOWER, World, admitted, cohort, queue, refused, victims, workload
+from tests.support.kueue_cluster import ANY, LOWER, World, admitted, cohort, queue, refused, victims, workload
 
 OVERLAP = "RecomputeAssignmentUponPreemptionTargetsOverlap"
 PREEMPTORS = "PrioritizePreemptorWorkloads"

@@ -20,7 +20,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.processing import propose
 from gpuconsole.scheduling.kueue.session import KueueSession
-from tests.scheduling.kueue.cluster import ANY, GPU, LOWER, NEVER, World, cohort, pods, queue, workload
+from tests.support.kueue_cluster import ANY, GPU, LOWER, NEVER, World, cohort, pods, queue, workload
 
 LIMITS = st.one_of(st.none(), st.integers(0, 6))
 NAMES = ("q0", "q1", "q2", "q3")

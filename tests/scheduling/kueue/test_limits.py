@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import LimitRange, LimitRangeItem, RuntimeClass
 from gpuconsole.model.pod_template import Container, PodResources, PodSet, PodTemplate
-from tests.scheduling.kueue.cluster import GPU, World, group, queue, workload
+from tests.support.kueue_cluster import GPU, World, group, queue, workload
 
 
 class Case(NamedTuple):

@@ -4,7 +4,7 @@ import pytest
 
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from tests.scheduling.kueue.cluster import LOWER, World, pods, queue, victims, workload
+from tests.support.kueue_cluster import LOWER, World, pods, queue, victims, workload
 
 SIZES: dict[str, tuple[int, tuple[PodSet, ...], list[int]]] = {
     "full size where it fits": (10, (pods(10, least=4),), [10]),

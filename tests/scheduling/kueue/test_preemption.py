@@ -11,7 +11,7 @@ from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, Cohort, Re
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from tests.scheduling.kueue.cluster import (
+from tests.support.kueue_cluster import (
     ANY,
     LOWER,
     NEWER_EQUAL,

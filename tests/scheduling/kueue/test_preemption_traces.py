@@ -3,7 +3,7 @@
 from gpuconsole.model.events import CandidateVerdict, ConsideredCandidate, Preempt, PreemptionTrace
 from gpuconsole.model.queues import BorrowWithinCohort
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, World, cohort, queue, workload
+from tests.support.kueue_cluster import ANY, LOWER, NEVER, World, cohort, queue, workload
 
 FAIR = KueueConfig(fair_sharing=True)
 

@@ -11,7 +11,7 @@ from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import classical
 from gpuconsole.scheduling.kueue.preemption.classical import classical_targets
 from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch, cannot_fit
-from tests.scheduling.kueue.cluster import ANY, LOWER, NEVER, World, cohort, queue, workload
+from tests.support.kueue_cluster import ANY, LOWER, NEVER, World, cohort, queue, workload
 
 LIMITS = st.one_of(st.none(), st.integers(0, 6))
 quotas = st.builds(Quota, st.integers(0, 6), LIMITS, LIMITS)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import PRIORITY_BOOST, effective_priority, priority_changed
-from tests.scheduling.kueue.cluster import LOWER, World, queue, workload
+from tests.support.kueue_cluster import LOWER, World, queue, workload
 
 LOW = Workload(name="w", priority=10, priority_class="low", priority_kind="WorkloadPriorityClass")
 PLAIN = Workload(name="w")

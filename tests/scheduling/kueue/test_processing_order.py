@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue import workload_index as afs_usage
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.scheduling.kueue.session import SessionState
-from tests.scheduling.kueue.cluster import GPU, LOWER, STRICT, World, admitted, pods, queue, victims, workload
+from tests.support.kueue_cluster import GPU, LOWER, STRICT, World, admitted, pods, queue, victims, workload
 
 UNIT = BILLIONTH
 TEN_MINUTES = AdmissionFairSharing(usage_half_life=10 * MINUTE, usage_sampling_interval=5 * MINUTE)

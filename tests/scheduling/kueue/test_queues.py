@@ -10,7 +10,7 @@ from gpuconsole.model.queues import LocalQueue, StopPolicy
 from gpuconsole.model.workloads import Condition, RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from tests.scheduling.kueue.cluster import (
+from tests.support.kueue_cluster import (
     LOWER,
     STRICT,
     World,

@@ -14,7 +14,7 @@ from gpuconsole.scheduling.kueue.fair_sharing import share
 from gpuconsole.scheduling.kueue.quota_tree import QuotaTree, UsageTree
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.topology.layout import TasUsage
-from tests.scheduling.kueue.cluster import GPU, cohort, queue, quota
+from tests.support.kueue_cluster import GPU, cohort, queue, quota
 
 
 def tree(*things: ClusterQueue | Cohort) -> UsageTree:

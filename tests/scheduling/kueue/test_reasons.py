@@ -13,8 +13,8 @@ from gpuconsole.model.workloads import Admission, CheckState, PodSetAssignment, 
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.messages import GranularReason, most_severe
-from tests.scheduling.kueue.cluster import ANY, GPU, World, pods, queue, workload
 from tests.scheduling.kueue.test_topology import FLAVOR, required, site
+from tests.support.kueue_cluster import ANY, GPU, World, pods, queue, workload
 
 GRANULAR = KueueConfig(gates={"UnadmittedWorkloadsObservability": True})
 

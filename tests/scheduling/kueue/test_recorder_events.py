@@ -12,8 +12,8 @@ from gpuconsole.scheduling.kueue.assignment import (
     attempts_text,
 )
 from gpuconsole.scheduling.kueue.config import DEFAULT
-from tests.decision_events import events_for
-from tests.scheduling.kueue.cluster import LOWER, World, queue, workload
+from tests.support.decision_events import events_for
+from tests.support.kueue_cluster import LOWER, World, queue, workload
 
 NEXT = FlavorFungibility(Fungibility.TRY_NEXT_FLAVOR, Fungibility.TRY_NEXT_FLAVOR)
 

@@ -18,9 +18,9 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import SessionState
 from gpuconsole.scheduling.kueue.workloads import pause
-from tests.decision_events import events_for
-from tests.scheduling.kueue.cluster import LOWER, World, admitted, pods, queue, victims, workload
 from tests.scheduling.kueue.test_topology import BLOCK, RACK, UNCONSTRAINED, places, preferred, required, site
+from tests.support.decision_events import events_for
+from tests.support.kueue_cluster import LOWER, World, admitted, pods, queue, victims, workload
 
 PATIENT = KueueConfig(gates={"TASFailedNodeReplacementFailFast": False})
 

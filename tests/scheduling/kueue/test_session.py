@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.processing import process
 from gpuconsole.scheduling.kueue.session import SessionState
-from tests.scheduling.kueue.cluster import GPU, LOWER, World, admitted, cohort, pods, queue, refused, workload
+from tests.support.kueue_cluster import GPU, LOWER, World, admitted, cohort, pods, queue, refused, workload
 
 
 def busy() -> World:

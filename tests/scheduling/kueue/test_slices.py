@@ -13,7 +13,7 @@ from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.podset import ELASTIC
 from gpuconsole.scheduling.kueue.slices import REPLACEMENT_FOR, SlicePlan, ensure, latest_active, prepared
-from tests.scheduling.kueue.cluster import LOWER, World, cohort, pods, queue, quota, workload
+from tests.support.kueue_cluster import LOWER, World, cohort, pods, queue, quota, workload
 
 
 def grown(old: str, new: str, queue: str, count: int) -> Workload:

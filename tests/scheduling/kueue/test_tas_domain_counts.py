@@ -12,7 +12,7 @@ from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
 from gpuconsole.scheduling.kueue.topology.domains import build_domains
 from gpuconsole.scheduling.kueue.topology.layout import TasGates, TasUsage
 from gpuconsole.scheduling.kueue.topology.tas_assignment import find_places
-from tests.scheduling.kueue.cluster import GPU
+from tests.support.kueue_cluster import GPU
 
 RACK = "rack"
 HOSTS = [f"r{rack}-h{host}" for rack in range(3) for host in range(3)]

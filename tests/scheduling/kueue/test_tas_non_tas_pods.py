@@ -7,7 +7,7 @@ from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor, Topology
 from gpuconsole.scheduling.kueue.topology.layout import PLACED_BY_TOPOLOGY
-from tests.scheduling.kueue.cluster import GPU, World, pods, queue, workload
+from tests.support.kueue_cluster import GPU, World, pods, queue, workload
 
 FLAVOR = ResourceFlavor(name="f", node_labels={"pool": "gpu"}, topology="hosts")
 HOST = Node(name="n1", labels={"pool": "gpu", HOSTNAME: "n1"}, allocatable={GPU: 4, "pods": 3})

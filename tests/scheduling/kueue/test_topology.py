@@ -13,7 +13,7 @@ from gpuconsole.model.pod_template import PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import BorrowWithinCohort, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from tests.scheduling.kueue.cluster import (
+from tests.support.kueue_cluster import (
     ANY,
     GPU,
     LOWER,

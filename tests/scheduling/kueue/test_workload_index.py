@@ -8,7 +8,7 @@ from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.workload_index import WorkloadIndex
-from tests.scheduling.kueue.cluster import workload
+from tests.support.kueue_cluster import workload
 
 
 def holding(number: int, draw: Random) -> Holding:

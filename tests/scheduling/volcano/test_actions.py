@@ -18,7 +18,7 @@ from gpuconsole.scheduling.volcano.config import (
 )
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession, VolcanoStatement
-from tests.scheduling.volcano.making import cluster, job, queue, task
+from tests.support.volcano_clusters import cluster, job, queue, task
 
 TIERS: tuple[Tier, ...] = (
     (VolcanoPluginOption(name="priority"), VolcanoPluginOption(name="gang"), VolcanoPluginOption(name="conformance")),

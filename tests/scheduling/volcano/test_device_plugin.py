@@ -25,7 +25,7 @@ from gpuconsole.scheduling.volcano.plugins.deviceshare import (
 )
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
-from tests.scheduling.volcano.making import cluster, job, pod, session
+from tests.support.volcano_clusters import cluster, job, pod, session
 
 MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 VNUMBER, VMEMORY, VCORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"

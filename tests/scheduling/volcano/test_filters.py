@@ -12,7 +12,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption, tier
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
-from tests.scheduling.volcano.making import cluster, job, node, task
+from tests.support.volcano_clusters import cluster, job, node, task
 
 GI = 1024**3
 LOCAL = StorageClass(name="local", provisioner="kubernetes.io/no-provisioner", waits=True)

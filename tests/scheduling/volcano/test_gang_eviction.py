@@ -13,7 +13,7 @@ from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, tier
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
-from tests.scheduling.volcano.making import cluster, job, queue, task
+from tests.support.volcano_clusters import cluster, job, queue, task
 
 TIERS = (tier("priority", "gang", "conformance"), tier("predicates", "network-topology-aware"))
 

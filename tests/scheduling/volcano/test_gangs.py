@@ -16,7 +16,7 @@ from gpuconsole.scheduling.volcano.api.job import (
 )
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
-from tests.scheduling.volcano.making import job, pod, task
+from tests.support.volcano_clusters import job, pod, task
 
 S = TaskStatus
 

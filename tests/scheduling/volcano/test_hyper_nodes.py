@@ -12,7 +12,7 @@ from gpuconsole.scheduling.volcano.api.hyper_nodes import (
     leaves,
     lowest_common,
 )
-from tests.scheduling.volcano.making import node
+from tests.support.volcano_clusters import node
 
 
 def domain(name: str, tier: int, *members: HyperNodeMember) -> HyperNode:

@@ -10,7 +10,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.plugins.task_topology import TaskTopology, topology_of
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import Purpose
-from tests.scheduling.volcano.making import job, node, session, task
+from tests.support.volcano_clusters import job, node, session, task
 
 NETWORK = "network-topology-aware"
 NODES = {

@@ -7,7 +7,7 @@ from gpuconsole.model.resources import CPU, GPU, MEMORY, PODS
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
 from gpuconsole.scheduling.volcano.api.task import TaskStatus
-from tests.scheduling.volcano.making import GIB, node, task
+from tests.support.volcano_clusters import GIB, node, task
 
 S = TaskStatus
 WHOLE = Resource(8000, 32 * GIB, {GPU: 8000, PODS: 20}, 20)

@@ -9,7 +9,7 @@ from gpuconsole.model.volcano import CpuPlace, Numatopology
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.plugins.numaaware import Hint, assign, decide, hints, take
 from gpuconsole.scheduling.volcano.session import VolcanoSession
-from tests.scheduling.volcano.making import GIB, job, node, session, task
+from tests.support.volcano_clusters import GIB, job, node, session, task
 
 # Two sockets that are a NUMA node each, with two cores of two threads.
 PLACES = {cpu: CpuPlace(cpu // 4, cpu // 4, cpu // 2) for cpu in range(8)}

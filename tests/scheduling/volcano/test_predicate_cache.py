@@ -12,7 +12,7 @@ from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfig
 from gpuconsole.scheduling.volcano.node_search import PredicateCache
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
-from tests.scheduling.volcano.making import cluster, job, node, pod, task
+from tests.support.volcano_clusters import cluster, job, node, pod, task
 
 PACKING = VolcanoPluginOption(name="binpack", arguments=VolcanoArguments({"binpack.resources": GPU}))
 TIERS = (tier("priority", "gang"), (*tier("drf", "predicates", "proportion", "nodeorder"), PACKING))

@@ -22,12 +22,12 @@ from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.store import ResourceClaimMissing, claimed, total
-from tests.scheduling.volcano.making import cluster, job, pod, queue, task
 from tests.scheduling.volcano.test_actions import TIERS, acted, gone, machine, work
 from tests.scheduling.volcano.test_gang_eviction import acted as gang_acted
 from tests.scheduling.volcano.test_gang_eviction import gone as gang_gone
 from tests.scheduling.volcano.test_gang_eviction import running, waiting
 from tests.scheduling.volcano.test_shares import TREE, opened, opens, plugin_of, wants
+from tests.support.volcano_clusters import cluster, job, pod, queue, task
 
 
 def names(tasks: object) -> list[str]:

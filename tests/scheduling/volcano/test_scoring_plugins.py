@@ -14,7 +14,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession, VolcanoStatement
-from tests.scheduling.volcano.making import GIB, NOON, cluster, job, node, pod, queue, session, task
+from tests.support.volcano_clusters import GIB, NOON, cluster, job, node, pod, queue, session, task
 
 MINUTE = 60_000_000
 

@@ -8,7 +8,7 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import DEFAULTS, Flag, VolcanoPluginOption, tier
 from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, PERMIT, REJECT, SessionPlugins, Victims
-from tests.scheduling.volcano.making import job, queue, task
+from tests.support.volcano_clusters import job, queue, task
 
 ASKER = task("asker")
 TASKS = {name: task(name) for name in "abc"}

@@ -21,7 +21,7 @@ from gpuconsole.scheduling.volcano.plugins.drf import DrfPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
-from tests.scheduling.volcano.making import cluster, job, node, queue, task
+from tests.support.volcano_clusters import cluster, job, node, queue, task
 
 P = TypeVar("P")
 GPUS = 8

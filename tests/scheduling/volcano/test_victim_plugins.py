@@ -16,7 +16,7 @@ from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import OpenBudget, VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, PERMIT, REJECT
 from gpuconsole.scheduling.volcano.store import open_budget
-from tests.scheduling.volcano.making import GIB, NOON, cluster, job, node, pod, session, task
+from tests.support.volcano_clusters import GIB, NOON, cluster, job, node, pod, session, task
 
 HOUR = 60 * MINUTE
 WEB = LabelSelector({"app": "web"})

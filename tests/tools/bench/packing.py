@@ -3,7 +3,7 @@
 from random import Random
 
 from gpuconsole.scheduling.kube.packing.policies import MILLI, Fragmentation, FreeCapacity, Name, PodDemand, typical
-from tests.shared import TRACES
+from tests.support.shared_material import TRACES
 from tests.tools import fgd
 from tests.tools.bench.report import Report, median
 from tests.tools.packing_replay import Replay

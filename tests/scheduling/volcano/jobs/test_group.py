@@ -7,7 +7,7 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.volcano import JobAction, NetworkTopology, PartitionPolicy, SubGroupPolicy, TaskSpec
 from gpuconsole.scheduling.volcano.jobs.pod_group import group_of, min_resources, quota_usage, updated
 from gpuconsole.scheduling.volcano.jobs.pods import action_message
-from tests.scheduling.volcano.jobs.making import GPU, job, template
+from tests.support.volcano_jobs import GPU, job, template
 
 SIZES = {"master": template(cpu=50), "worker": template(cpu=100)}
 

@@ -5,7 +5,7 @@ import pytest
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.volcano import NetworkTopology
 from gpuconsole.scheduling.volcano.jobs.pod_group import group_of_pod
-from tests.scheduling.volcano.jobs.making import template
+from tests.support.volcano_jobs import template
 
 
 def pod(**notes: str) -> Pod:

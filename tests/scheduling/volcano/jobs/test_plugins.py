@@ -14,7 +14,7 @@ from gpuconsole.scheduling.volcano.jobs.job_plugins import NoHead, OwnedObjects,
 from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, resources_of
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.states import tasks_of
-from tests.scheduling.volcano.jobs.making import job
+from tests.support.volcano_jobs import job
 
 
 def made(task: int, index: int, *tasks: tuple[str, int], templates: Any = None, **plugins: tuple[str, ...]) -> Pod:

@@ -15,7 +15,7 @@ from gpuconsole.scheduling.volcano.jobs.states import (
     TargetType,
     tasks_of,
 )
-from tests.scheduling.volcano.jobs.making import NOW, job, names, pods
+from tests.support.volcano_jobs import NOW, job, names, pods
 
 P = VolcanoPhase
 

@@ -19,7 +19,7 @@ from gpuconsole.scheduling.volcano.jobs.requests import (
     target_of,
 )
 from gpuconsole.scheduling.volcano.jobs.states import PodTarget, TargetType
-from tests.scheduling.volcano.jobs.making import job, pods
+from tests.support.volcano_jobs import job, pods
 
 A, E = JobAction, JobEvent
 

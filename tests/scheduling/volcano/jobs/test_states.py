@@ -7,7 +7,7 @@ import pytest
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.volcano import JobAction, TaskSpec, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.states import ENDED, NONE, ControllerCall, PodTarget, TargetType, course
-from tests.scheduling.volcano.jobs.making import job
+from tests.support.volcano_jobs import job
 
 SYNC, KILL, PART = ControllerCall.SYNC, ControllerCall.KILL, ControllerCall.KILL_TARGET
 P, A = VolcanoPhase, JobAction

@@ -15,7 +15,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.ui.app import ConsoleApp
-from tests.ui.worlds import KUEUE, NOW, org_cohort
+from tests.support.console_clusters import KUEUE, NOW, org_cohort
 
 
 class FakeLogs:

@@ -9,7 +9,7 @@ from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceFlavor, ResourceGroup
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.backends.events import START
+from tests.support.recorded_events import START
 
 GPU = "nvidia.com/gpu"
 A100 = {"type": "a100"}

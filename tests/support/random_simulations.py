@@ -32,7 +32,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
-from tests.sim.cluster import GPU, job, pod, two_teams, workload
+from tests.support.sim_cluster import GPU, job, pod, two_teams, workload
 
 Deed = Callable[[Simulation], None]
 

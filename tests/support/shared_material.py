@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-_FOLDER = Path(__file__).resolve().parents[1].parent / "shared"
+_FOLDER = Path(__file__).resolve().parents[2].parent / "shared"
 
 SHARED: Path | None = _FOLDER if _FOLDER.is_dir() else None
 """The folder, or None where the project stands alone."""

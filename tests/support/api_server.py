@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.backends.kube.faults import Fault
+from tests.support.api_server_faults import Fault
 
 Document = dict[str, Any]
 KINDS: dict[str, tuple[str, str, str, bool]] = {

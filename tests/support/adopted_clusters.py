@@ -14,7 +14,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
-from tests.sim.cluster import START, nodes
+from tests.support.sim_cluster import START, nodes
 
 FIXED = ("StatefulSet", "LeaderWorkerSet", "PyTorchJob", "MPIJob", "VolcanoJob", "Pod", "PodGroup")
 """Kinds whose pods have the same names in every cluster; others get a random suffix."""

@@ -14,7 +14,7 @@ from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, KarpenterPolicy, ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from tests.sim.cluster import GPU, START, start
+from tests.support.sim_cluster import GPU, START, start
 
 GIB = 2**30
 CATALOGUE: InstanceTypeCatalogue = load(

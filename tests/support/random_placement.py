@@ -6,7 +6,7 @@ from typing import Any
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
-from tests.sim.engines import GPU
+from tests.support.engine_clusters import GPU
 
 MAKES: tuple[dict[str, Any], ...] = ({}, {"engine": "Volcano"}, {"engine": "KAI"})
 

@@ -33,7 +33,7 @@ from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import Latencies
-from tests.backends.recorded import RecordedBackend
+from tests.support.recorded_backend import RecordedBackend
 
 KUEUE = EnginesInForce(admission=Engine("Kueue 0.19", "Kueue"))
 NOW: Time = parse_time("2026-01-05T09:14:20Z")
