@@ -15,7 +15,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.services.console import Console
-from gpuconsole.ui import refresh as key_idle_timer
+from gpuconsole.ui import key_idle_timer
 from gpuconsole.ui import refresh as screen_preloader
 from gpuconsole.ui import refresh as snapshot_subscriber
 from gpuconsole.ui.app import ConsoleApp
