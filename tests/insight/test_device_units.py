@@ -22,9 +22,9 @@ from gpuconsole.sim.scenario import build, load_scenario
 from gpuconsole.ui.answers.sharing import slots_lines
 from gpuconsole.ui.gpu_cell_style import ColourBy, GpuCellStyle
 from gpuconsole.ui.paint import Cell, painted
+from gpuconsole.ui.queue_table import GPUS, tree_rows, used_cell
 from gpuconsole.ui.screens.dashboard import gpu_lines, waiting_lines
 from gpuconsole.ui.screens.nodes import totals
-from gpuconsole.ui.screens.queue_rows import GPUS, tree_rows, used_cell
 from gpuconsole.ui.workload_table import WorkloadRows
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-3g.40gb"

@@ -17,7 +17,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.ui.answers.sharing import shares_lines
 from gpuconsole.ui.paint import painted
-from gpuconsole.ui.screens.queue_rows import GPUS, tree_rows, used_cell
+from gpuconsole.ui.queue_table import GPUS, tree_rows, used_cell
 from gpuconsole.ui.screens.queues import about
 from tests.insight.test_device_units import KINDS, Kind, cluster
 from tests.support.snapshots import pod, world

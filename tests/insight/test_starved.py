@@ -18,7 +18,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.ui.paint import Cell, painted
-from gpuconsole.ui.screens.queue_rows import GPUS, name_cell, tree_rows
+from gpuconsole.ui.queue_table import GPUS, name_cell, tree_rows
 from gpuconsole.ui.screens.queues import about
 from tests.support.snapshots import START, cluster_queue, cohort, group, running, waiting, world
 

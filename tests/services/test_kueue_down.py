@@ -7,7 +7,7 @@ from gpuconsole.insight.health.engines import KueueProblem
 from gpuconsole.model.job import Job
 from gpuconsole.services.console import Console
 from gpuconsole.services.forecasting import ForecastService
-from gpuconsole.ui.screens.queue_rows import kueue_alerts
+from gpuconsole.ui.queue_table import kueue_alerts
 from gpuconsole.ui.widgets.header_footer import left_parts
 from tests.insight.test_forecast_check import WAITS, admitted
 from tests.support.console_stage import staged

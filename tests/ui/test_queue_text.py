@@ -20,7 +20,7 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.resources import GPU
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.screens.queue_rows import GPUS, tree_rows
+from gpuconsole.ui.queue_table import GPUS, tree_rows
 from gpuconsole.ui.screens.queues import about
 from tests.support.console_clusters import recorded
 from tests.support.console_stage import SIZES, staged

@@ -19,9 +19,7 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import Cell, Painted, join, painted
-from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.queue_rows import (
+from gpuconsole.ui.queue_table import (
     COLUMNS,
     FOLDED,
     GPUS,
@@ -31,6 +29,8 @@ from gpuconsole.ui.screens.queue_rows import (
     kueue_alerts,
     tree_rows,
 )
+from gpuconsole.ui.screens.background import SnapshotWorker
+from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.gpumap import GpuMap
 from gpuconsole.ui.widgets.grid import Grid

@@ -23,9 +23,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.objects import ObjectScreen, Subject
-from gpuconsole.ui.screens.queue_rows import (
+from gpuconsole.ui.queue_table import (
     COLUMNS,
     FOLDED,
     GPUS,
@@ -35,6 +33,8 @@ from gpuconsole.ui.screens.queue_rows import (
     resources,
     tree_rows,
 )
+from gpuconsole.ui.screens.background import SnapshotWorker
+from gpuconsole.ui.screens.objects import ObjectScreen, Subject
 from gpuconsole.ui.whatif_changes import what_if_with_queue
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField, Question
 from gpuconsole.ui.widgets.grid import Grid
