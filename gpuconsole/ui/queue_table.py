@@ -86,7 +86,10 @@ def resources(roots: Sequence[QuotaNode]) -> list[str]:
 
 
 def deeper(row: TreeRow, levels: Mapping[str, int]) -> int:
-    """The level after one more step of unfolding."""
+    """Return the fold level of a row after the user unfolds it one more step.
+
+    The steps are FOLDED, CHILDREN, FLAVORS, without those that have nothing to show. `levels` is as in `tree_rows`.
+    """
     level = levels.get(row.path, CHILDREN if row.node.children else FOLDED)
     if level == FOLDED and row.node.children:
         return CHILDREN

@@ -137,7 +137,11 @@ class Expect(Struct, frozen=True, tag=True):
 
 
 class Done(Struct, frozen=True, tag=True):
-    """The replica is up to date; `same` is False if it differs from the simulation."""
+    """The request is complete, without a result.
+
+    `same` is False, also in reply to a question, if the worker has no exact replica of the simulation and needs a new
+    one.
+    """
 
     same: bool = True
 

@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kueue.conditions import (
     with_check,
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.multikueue.group import skips_nomination
+from gpuconsole.scheduling.kueue.multikueue import skips_nomination
 from gpuconsole.scheduling.kueue.pod_resources import priority_changed
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare

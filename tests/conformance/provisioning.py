@@ -9,7 +9,7 @@ from gpuconsole.model.autoscaling import ProvisioningRequest, ProvisioningReques
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, Workload
-from gpuconsole.scheduling.kueue.provisioning.controller import (
+from gpuconsole.scheduling.kueue.provisioning import (
     ACCEPTED,
     PROVISIONED,
     InconsistentAssignments,

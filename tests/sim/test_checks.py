@@ -10,7 +10,7 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, PodSetUpdate, WorkloadPhase, phase
-from gpuconsole.scheduling.kueue.provisioning.controller import CONTROLLER
+from gpuconsole.scheduling.kueue.provisioning import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
 from tests.support.sim_cluster import A100, START, job, key_of, nodes, queue, run, start, submit

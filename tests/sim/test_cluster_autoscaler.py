@@ -16,7 +16,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.provisioning.controller import CONTROLLER
+from gpuconsole.scheduling.kueue.provisioning import CONTROLLER
 from gpuconsole.sim.autoscaling.cluster_autoscaler import (
     ExpansionOption,
     blocker,

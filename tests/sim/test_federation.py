@@ -19,7 +19,7 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.workloads import WorkloadPhase, phase
 from gpuconsole.scheduling.kueue.config import KueueConfig, MultiKueueSettings
-from gpuconsole.scheduling.kueue.multikueue.group import CONTROLLER
+from gpuconsole.scheduling.kueue.multikueue import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import build, load_scenario

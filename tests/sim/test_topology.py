@@ -17,7 +17,7 @@ from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.provisioning.controller import CONTROLLER
+from gpuconsole.scheduling.kueue.provisioning import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Autoscaler, SimPolicy
 from tests.support.job_manifests import read, worker_set

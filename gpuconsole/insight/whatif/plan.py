@@ -310,7 +310,10 @@ class CapacityPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def best(self) -> PlanOption | None:
-        """The cheapest option that holds; if none does, the cheapest that meets the target temporarily."""
+        """The cheapest option whose workloads keep running to the horizon; None if no option meets the target.
+
+        If all options have workloads that are evicted again, the cheapest of these.
+        """
         return self.options[0] if self.options else None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuconsole.model.apiserver.kai.webhooks import check_gpu_request
+from gpuconsole.model.apiserver.kai_webhooks import check_gpu_request
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import POD, check_pod, fits, report
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import (

@@ -1,6 +1,6 @@
 """Manifests of KAI Scheduler: queues, pod groups, scheduling shards."""
 
-from gpuconsole.model.apiserver.kai.webhooks import check_pod_group, check_queue
+from gpuconsole.model.apiserver.kai_webhooks import check_pod_group, check_queue
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import report
 from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.metadata import is_label_value, metadata, spec_of

@@ -69,7 +69,7 @@ def group_missing(gang: str) -> str:
 
 
 def composite_missing(gang: str, parent: str) -> str:
-    """A PodGroup, or a composite group above it, names a CompositePodGroup that does not exist."""
+    """The gang is not tried because its PodGroup, or a group above it, names a missing CompositePodGroup."""
     return f"gang {gang} waits for CompositePodGroup {parent}: it does not exist"
 
 

@@ -131,7 +131,11 @@ class Storage(Struct, kw_only=True):
 
 
 def places_of(volume: PersistentVolume) -> tuple[Place, ...]:
-    """Label values of nodes that reach the volume, for the first label of its affinity."""
+    """Return the places that index a volume: no node outside of all of them can use it.
+
+    These are the values of the first label with operator In in its node affinity. The result is ANYWHERE if there is
+    none, or if the affinity has several terms.
+    """
     terms = volume.node_affinity
     asked = terms[0].expressions if terms is not None and len(terms) == 1 else ()
     one = next((one for one in asked if one.operator == "In"), None)

@@ -189,7 +189,7 @@ class PodSetRequest(Struct, frozen=True):
     total: Resources
 
     def scaled(self, count: int) -> Resources:
-        """Return the requests of another number of pods; `total` for a pod set without pods."""
+        """Return the requests of `count` pods, for partial admission; a pod set of 0 pods returns its `total`."""
         return self.total if count == self.count or not self.count else scale(self.per_pod, count)
 
 

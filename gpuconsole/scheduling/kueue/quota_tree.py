@@ -199,7 +199,7 @@ class UsageTree:
         self.usage = usage if usage is not None else [0] * len(tree.nominal)
 
     def copy(self) -> "UsageTree":
-        """Return a copy that shares the tree."""
+        """Return an independent copy of the usage; both share the frozen QuotaTree."""
         return UsageTree(self.tree, self.usage[:])
 
     def add(self, node: int, uses: Uses) -> None:

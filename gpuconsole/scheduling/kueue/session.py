@@ -138,7 +138,10 @@ def _load_queue(state: KueueState, name: str, kept: ClusterQueueState) -> None:
 
 
 def load(state: KueueState, memory: SessionState) -> None:
-    """Restore a saved state; the objects must have been applied before, and nothing else done."""
+    """Restore into `state`, which belongs to a new session, what `dump` returned from another one.
+
+    The new session must have applied the other session's objects, and done nothing else.
+    """
     state.now = max(state.now, memory.now)
     config_events.recompile(state)
     state.cycles, state.idle = memory.cycles, memory.idle

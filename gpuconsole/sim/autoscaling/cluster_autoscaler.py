@@ -30,7 +30,7 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.resources import CPU, GPU_RESOURCES, MEMORY, gpus
 from gpuconsole.model.workloads import Condition
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
-from gpuconsole.scheduling.kueue.provisioning.controller import FAILED, PROVISIONED
+from gpuconsole.scheduling.kueue.provisioning import FAILED, PROVISIONED
 from gpuconsole.sim.autoscaling import machines
 from gpuconsole.sim.autoscaling.disruption import AutoscalerView
 from gpuconsole.sim.autoscaling.evictions import Allowances, annotated

@@ -17,7 +17,7 @@ from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.conditions import READY, with_check
-from gpuconsole.scheduling.kueue.provisioning.controller import (
+from gpuconsole.scheduling.kueue.provisioning import (
     CONTROLLER,
     FAILED,
     PROVISIONED,

@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.apply_decisions import queued_since
 from gpuconsole.scheduling.kueue.conditions import with_check
 from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueueSettings
-from gpuconsole.scheduling.kueue.multikueue.group import (
+from gpuconsole.scheduling.kueue.multikueue import (
     CONTROLLER,
     EVICTED_ON_MANAGER,
     MultiKueueActions,

@@ -22,7 +22,7 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoQueue, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs.plugins import on_pod
+from gpuconsole.scheduling.volcano.jobs.job_plugins import on_pod
 from gpuconsole.scheduling.volcano.jobs.pod_group import group_name, group_of, updated
 from gpuconsole.scheduling.volcano.jobs.pods import VolumeClaimMissing, action_message, initial, kill, sync, with_claims
 from gpuconsole.scheduling.volcano.jobs.requests import (

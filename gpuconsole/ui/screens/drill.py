@@ -201,7 +201,10 @@ _HOLDS = (*PLACED, WorkloadPhase.QUOTA_RESERVED, WorkloadPhase.EVICTED)
 
 
 class DrillScreen(ConsoleScreen):
-    """The text of the step above, the workloads below; marked rows are the predicted victims."""
+    """Runs one drill step by step: the user predicts the victims of a step, then sees the actual ones and why.
+
+    The text of the step is above or left of the workloads; marked rows are the predicted victims.
+    """
 
     def __init__(self, play: DrillSession) -> None:
         super().__init__()

@@ -262,7 +262,10 @@ def _longer(result: WhatIf) -> str:
 
 
 class WhatIfScreen(ChangeScreen):
-    """Holds the changes until they are undone; each run forks the current cluster."""
+    """Simulates a list of changes in a fork of the current cluster, and compares the outcome with the baseline.
+
+    The changes stay until they are undone; each run starts from a new fork.
+    """
 
     view = "whatif"
     AUTO_FOCUS = "TextPane"

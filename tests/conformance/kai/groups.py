@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuconsole.model.apiserver.kai.webhooks import check_gpu_request, check_pod_group
+from gpuconsole.model.apiserver.kai_webhooks import check_gpu_request, check_pod_group
 from gpuconsole.model.cluster import PriorityClass
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.manifests import decode_object

@@ -13,7 +13,7 @@ from gpuconsole.model.resources import amount
 from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.jobs import pod_group as groups
-from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, resources_of
+from gpuconsole.scheduling.volcano.jobs.job_plugins import UnknownPlugin, on_pod, resources_of
 from gpuconsole.scheduling.volcano.jobs.pods import (
     Syncing,
     VolumeClaimMissing,

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.workloads import Admission, CheckState, Condition, Workload
 from gpuconsole.scheduling.kueue.config import MultiKueueSettings
-from gpuconsole.scheduling.kueue.multikueue.group import (
+from gpuconsole.scheduling.kueue.multikueue import (
     ROUND,
     MultiKueueActions,
     MultiKueueGroup,

@@ -15,7 +15,7 @@ from gpuconsole.model.labels import Toleration
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, PodSetUpdate, Workload
-from gpuconsole.scheduling.kueue.provisioning.controller import (
+from gpuconsole.scheduling.kueue.provisioning import (
     CONTROLLER,
     InconsistentAssignments,
     ProvisioningEvent,

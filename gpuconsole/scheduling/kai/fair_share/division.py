@@ -153,7 +153,7 @@ class ResourceShares:
 
 
 class QueueShares:
-    """The shares of one queue, and its order among others. Mutates."""
+    """Quota, limit, fair share and usage of one queue by resource, and its priority among siblings. Mutates."""
 
     def __init__(
         self,

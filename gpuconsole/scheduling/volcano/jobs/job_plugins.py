@@ -3,7 +3,8 @@
 env sets each pod's index in its task; svc gives pods host names, a headless service and the hosts of all tasks in the
 environment; ssh shares one key between all pods. The others set up a framework: mpi, pytorch, ray, tensorflow, and
 hcclrank for Ascend. Arguments are parsed as by Go's flag package: `--port=5000`, `-port 5000`, `--wait-master-enabled`.
-The objects that plugins create for a job are deleted when the job is killed.
+The objects that plugins create for a job are deleted when the job is killed. Volcano runs plugins in the random order
+of a Go map; here they run by name.
 """
 
 import json

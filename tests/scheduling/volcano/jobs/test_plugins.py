@@ -10,8 +10,14 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.scheduling.volcano.jobs.job_plugins import NoHead, OwnedObjects, read_flags
-from gpuconsole.scheduling.volcano.jobs.plugins import UnknownPlugin, on_pod, resources_of
+from gpuconsole.scheduling.volcano.jobs.job_plugins import (
+    NoHead,
+    OwnedObjects,
+    UnknownPlugin,
+    on_pod,
+    read_flags,
+    resources_of,
+)
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.states import tasks_of
 from tests.support.volcano_jobs import job

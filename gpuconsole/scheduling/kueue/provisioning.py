@@ -1,4 +1,6 @@
-"""The controller of ProvisioningRequest admission checks as one pure step (Kueue 0.19 controller.go: Reconcile).
+"""Kueue's admission check that requests nodes from an autoscaler with ProvisioningRequests, as one pure step.
+
+Kueue 0.19 pkg/controller/admissionchecks/provisioning, controller.go: Reconcile.
 
 `reconcile` uses the parts above it: `needed` selects the pods to request (reqIsNeeded, mergePodSets), `request_name`
 gives each attempt of a check its own request (provisioning.go), `answered` updates the check from the state of its

@@ -1,4 +1,6 @@
-"""Reconciles a workload of the MultiKueue manager with its copies on worker clusters, one step at a time.
+"""MultiKueue (KEP 693): a manager reserves quota, and worker clusters compete to run the workload.
+
+Reconciles a workload of the manager with its copies on worker clusters, one step at a time.
 
 Kueue 0.19 pkg/controller/admissionchecks/multikueue/workload.go, reconcileGroup: the first cluster that admits its copy
 runs it; the copy's Finished condition becomes the workload's.

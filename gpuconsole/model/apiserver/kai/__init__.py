@@ -1,1 +1,0 @@
-"""Validation by KAI Scheduler's webhooks (KAI 0.13 pkg/apis/scheduling)."""
