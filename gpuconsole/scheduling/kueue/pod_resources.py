@@ -189,7 +189,7 @@ class PodSetRequest(Struct, frozen=True):
     total: Resources
 
     def scaled(self, count: int) -> Resources:
-        """Return the requests of `count` pods, for partial admission; a pod set of 0 pods returns its `total`."""
+        """Return the requests of `count` pods of the pod set; its `total` if the pod set has 0 pods."""
         return self.total if count == self.count or not self.count else scale(self.per_pod, count)
 
 
