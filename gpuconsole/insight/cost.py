@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.index.demand import device_counter, held, pod_accelerators, pod_gpus, quota_accelerators
 from gpuconsole.insight.index.gpu_map import GpuRow, gpu_map, gpu_rows
-from gpuconsole.insight.index.lost_work import (
+from gpuconsole.insight.index.gpu_time import (
     GpuAllocation,
     UncheckpointedWork,
     dra_devices_of,

@@ -8,7 +8,7 @@ from gpuconsole.insight.drill import UpcomingStep
 from gpuconsole.insight.forecast.expected_start import expected_start
 from gpuconsole.insight.forecast.forecast import forecast
 from gpuconsole.insight.health.alerts import AlertKind, alerts
-from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
+from gpuconsole.insight.index.gpu_time import uncheckpointed_gpu_time
 from gpuconsole.insight.index.queues import MetricComparison, QueueMetrics, counted, position
 from gpuconsole.insight.pending.pending import explain
 from gpuconsole.insight.preemption.history import rows

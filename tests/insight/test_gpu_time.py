@@ -1,6 +1,6 @@
 """GPU-hours: by what pods hold, and a GPU that several pods share is one GPU."""
 
-from gpuconsole.insight.index.lost_work import GpuTime
+from gpuconsole.insight.index.gpu_time import GpuTime
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import Object

@@ -6,7 +6,7 @@ import pytest
 
 from gpuconsole.insight.cost import By, cost_report
 from gpuconsole.insight.index.demand import device_counter
-from gpuconsole.insight.index.lost_work import SHARES, holdings_of
+from gpuconsole.insight.index.gpu_time import SHARES, holdings_of
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.prices import Prices
 from gpuconsole.sim.engine import Simulation

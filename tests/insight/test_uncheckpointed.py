@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
+from gpuconsole.insight.index.gpu_time import uncheckpointed_gpu_time
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import BatchRules, Job, ReplicaRules

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.backends.kube.decode import CoreEvent
-from gpuconsole.insight.index.lost_work import gpu_time, uncheckpointed
+from gpuconsole.insight.index.gpu_time import gpu_time, uncheckpointed
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import DeviceCounter

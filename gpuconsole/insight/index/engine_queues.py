@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.index.demand import CLAIMED, counted_as, quota_unit, template_units
 from gpuconsole.insight.index.gpu_map import gpu_rows
-from gpuconsole.insight.index.lost_work import GpuAllocation, gpu_allocations, queue_of, starts
+from gpuconsole.insight.index.gpu_time import GpuAllocation, gpu_allocations, queue_of, starts
 from gpuconsole.insight.index.pods import all_refused_pods
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, QuotaUse, every, quota_tree, sum_up
 from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind, added, common, is_counted

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from gpuconsole.insight.derived import memoized
-from gpuconsole.insight.index.lost_work import gpu_allocations, queue_of, starts
+from gpuconsole.insight.index.gpu_time import gpu_allocations, queue_of, starts
 from gpuconsole.insight.index.pods import all_refused_pods, pods_by_node
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.clock import Time

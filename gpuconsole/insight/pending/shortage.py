@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from gpuconsole.insight.index.capacity import QuotaCapacity, capacity, cohort_cycle
 from gpuconsole.insight.index.demand import FlavorResource, amount_of, ends_at, held
-from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
+from gpuconsole.insight.index.gpu_time import uncheckpointed_gpu_time
 from gpuconsole.insight.index.queues import Position, queue_index
 from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason
 from gpuconsole.insight.preemption.history import summed

@@ -21,7 +21,7 @@ from gpuconsole.insight.expectations import DELETED
 from gpuconsole.insight.forecast.eta import PastSubmission, again, workload_history
 from gpuconsole.insight.forecast.expected_start import SETTINGS, run_time_assumption
 from gpuconsole.insight.index.demand import device_counter, held_units, pod_units
-from gpuconsole.insight.index.lost_work import uncheckpointed
+from gpuconsole.insight.index.gpu_time import uncheckpointed
 from gpuconsole.insight.index.unqueued_work import outermost, unqueued_work
 from gpuconsole.insight.pending.why import AdmissionView, view_of
 from gpuconsole.insight.preemption.history import rule_in_words

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gpuconsole.insight.index.lost_work import GpuTime
+from gpuconsole.insight.index.gpu_time import GpuTime
 from gpuconsole.insight.index.unqueued_work import outermost
 from gpuconsole.insight.whatif.comparison import quantile
 from gpuconsole.insight.whatif.futures import LOSSES

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from gpuconsole.insight.cost import nodes_hourly
 from gpuconsole.insight.index.engine_queues import ENGINES, queues
-from gpuconsole.insight.index.lost_work import GpuTime
+from gpuconsole.insight.index.gpu_time import GpuTime
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, leaves, queues_below
 from gpuconsole.insight.index.unqueued_work import outermost
 from gpuconsole.insight.overview import GpuTotals, Waiting, gpu_totals, waiting

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.cost import nodes_hourly
 from gpuconsole.insight.data_gaps import latency_assumption
-from gpuconsole.insight.index.lost_work import holdings_of, ready_gpus
+from gpuconsole.insight.index.gpu_time import holdings_of, ready_gpus
 from gpuconsole.insight.whatif.answer import FEASIBLE, QueueChange, StartShift, WhatIf, WhatIfOutcome
 from gpuconsole.insight.whatif.comparison import (
     OtherLatencies,

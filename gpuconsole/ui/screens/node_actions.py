@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from gpuconsole.insight.index.demand import pod_units
-from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
+from gpuconsole.insight.index.gpu_time import uncheckpointed_gpu_time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Cordon, Drain, FailNode, RestoreNode, SetTaint
 from gpuconsole.model.devices import NO_UNITS, WHOLE_GPU, Units, added, described

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
 
 from gpuconsole.insight.index.demand import units_of
-from gpuconsole.insight.index.lost_work import uncheckpointed_gpu_time
+from gpuconsole.insight.index.gpu_time import uncheckpointed_gpu_time
 from gpuconsole.insight.index.pods import phase_of
 from gpuconsole.insight.index.queues import open_checks
 from gpuconsole.model.commands import AnswerCheck, MoveToQueue, Requeue, SetActive, SetPriority
