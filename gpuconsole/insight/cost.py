@@ -39,7 +39,7 @@ from gpuconsole.model.workloads import Workload
 
 
 class EvictionLoss(Struct, frozen=True):
-    """Work that an eviction would lose."""
+    """Work that an eviction would lose: GPU-hours and their cost."""
 
     gpu_hours: float | None
     """None if unknown."""
@@ -60,7 +60,7 @@ def node_hourly(node: Node, prices: Prices) -> float:
 
 
 Priced = tuple[Sequence[Node | None], Prices | None, list[float]]
-"""Rows of the table of nodes, the prices, and the cost of each row in USD per hour."""
+"""State kept between calls of `nodes_hourly`: the nodes, the prices, and the cost of each node in USD per hour."""
 NOTHING_PRICED: Priced = ((), None, [])
 _kept: list[Priced] = []
 
@@ -81,9 +81,10 @@ def nodes_hourly(snapshot: Snapshot, prices: Prices) -> float:
 
 
 def unit_hourly(snapshot: Snapshot, unit: str, prices: Prices, node: str = "") -> float:
-    """USD per hour for one accelerator of a unit (`GPU`, `MIG 1g.10gb instance`): mean over a node, or over all.
+    """Return the price of one accelerator of a unit (`GPU`, `MIG 1g.10gb instance`), in USD per hour.
 
-    For unit `MIG instance` the mean is over all profiles, for unit `device` over all units.
+    It is the mean over the named node, or over all nodes if `node` is empty. For unit `MIG instance` the mean is over
+    all profiles, for unit `device` over all units.
     """
     total, count = 0.0, 0
     for row in gpu_rows(snapshot):
@@ -104,7 +105,7 @@ def _one_hourly(node: Node, row: GpuRow, unit: DeviceUnit, prices: Prices) -> fl
 
 
 def hourly(snapshot: Snapshot, workload: Workload, prices: Prices) -> float:
-    """USD per hour for the accelerators of a workload, by the nodes of its pods, like lost work.
+    """Return the cost rate of a workload's accelerators in USD per hour, at the prices of its pods' nodes.
 
     Pods without a node are priced by the labels of their flavors.
     """
@@ -135,7 +136,10 @@ def loss_if_evicted(snapshot: Snapshot, workload: Workload, prices: Prices) -> E
 def priced(
     snapshot: Snapshot, lost: Sequence[UncheckpointedWork] | None, prices: Prices, workload: Workload | None = None
 ) -> EvictionLoss:
-    """Lost work at the prices of the pods' nodes; for pods that are not visible, by the quota of `workload`."""
+    """Return the cost of lost work (None: unknown), at the prices of its pods' nodes.
+
+    Pods that are not visible are priced by the quota of `workload`.
+    """
     if lost is None:
         return UNKNOWN
     cost, counter = 0.0, device_counter(snapshot)
@@ -163,11 +167,11 @@ class MachinePool(Struct, frozen=True, kw_only=True):
     used: int
     """GPUs that are allocated, wholly or in part."""
     unit: str = WHOLE_GPU.noun
-    """Unit that the nodes offer; pools with MIG, shared GPUs or DRA are counted in these."""
+    """Unit of `gpus` and `used`: MIG instances, replicas or DRA devices, if the nodes offer these instead of GPUs."""
     hourly: float
     """USD per hour for all instances, starting and terminating ones included."""
     idle_hourly: float
-    """USD per hour of that for unallocated GPUs, or for instances without GPUs and pods."""
+    """Part of `hourly` that pays for unallocated GPUs, or for instances without GPUs and pods."""
     saved_hourly: float
     """USD per hour that spot saves compared with on demand."""
     spent: float
@@ -178,7 +182,7 @@ class MachinePool(Struct, frozen=True, kw_only=True):
 
 
 def pools(snapshot: Snapshot) -> tuple[MachinePool, ...]:
-    """Every pool, by name."""
+    """Return the pools of all autoscalers, sorted by name."""
     groups = sorted(snapshot.node_groups.all(), key=lambda group: group.name)
     return tuple(_pool(snapshot, group) for group in groups)
 
@@ -200,7 +204,7 @@ class DeviceUse(NamedTuple):
 
 
 def device_use(snapshot: Snapshot, nodes: Collection[str]) -> DeviceUse:
-    """Count the accelerators of nodes in their units; a shared GPU counts by its allocated part."""
+    """Count the total and allocated accelerators of the named nodes; a shared GPU counts by its allocated part."""
     rows = gpu_map(snapshot).by_node
     total, unit = in_one_unit(added(*(rows[name].units for name in nodes if name in rows)))
     held = gpu_allocations(snapshot)
@@ -251,7 +255,7 @@ FIXED = "static nodes"
 
 
 class By(StrEnum):
-    """Grouping of the cost."""
+    """What costs are grouped by."""
 
     QUEUE = "queue"
     TEAM = "team"
@@ -260,7 +264,7 @@ class By(StrEnum):
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """Cost of one queue, team or workload; an empty name is the unallocated part."""
+    """Cost of one queue, team or workload; the one with an empty name is the cost of unallocated GPUs."""
 
     name: str
     gpus: int = 0
@@ -322,7 +326,7 @@ class CostReport(Struct, frozen=True, kw_only=True):
 
 
 def cost_report(snapshot: Snapshot, prices: Prices, lost: Losses) -> CostReport:
-    """Compute the current cost per hour, and the cost of lost work."""
+    """Compute the present cost rate of each pool, queue, team and workload; `lost` has the losses by evictions."""
     held = gpu_allocations(snapshot)
     machines = {one.name: one for group in snapshot.node_groups.all() for one in group.instances}
     fixed = _fixed_prices(snapshot, prices, machines)

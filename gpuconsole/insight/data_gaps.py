@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
 QUOTA = (Workload, ClusterQueue, Cohort)
-"""Kinds that decide how much quota is used."""
+"""Kinds of objects from which the used quota is computed."""
 TURNS = (*QUOTA, LocalQueue, VolcanoQueue, KaiQueue)
-"""Kinds that decide the admission order of each queue."""
+"""Kinds of objects that decide the admission order of each queue."""
 PLACES = (Node, Pod)
-"""Kinds that decide which GPUs are allocated."""
+"""Kinds of objects that decide which GPUs are allocated."""
 
 
 _DRAWS = 2000
@@ -43,7 +43,10 @@ class IdleBound(StrEnum):
 
 
 def bound_of_idle(snapshot: Snapshot) -> IdleBound | None:
-    """Return the accuracy of counts of idle GPUs; None if they are neither bound, or whole lists are missing."""
+    """Return whether counts of idle GPUs are exact or only a bound.
+
+    None if they are not even a bound: nodes and pods could not be parsed, or could not be listed at all.
+    """
     if not _partly(snapshot):
         return None
     match sorted({gap.table for gap in snapshot.seen.gaps if gap.table in _ROOMS}):
@@ -72,9 +75,9 @@ def missing_for_forecast(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
 
 
 def missing_for_placement(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the nodes or pods that could not be parsed, if nothing that quota depends on is missing.
+    """Return why some nodes or pods are missing, if only these are: they could not be parsed.
 
-    Empty if all are visible, and if other objects are missing, too.
+    Empty if nothing is missing, and if objects are missing that admission depends on.
     """
     if missing_for_forecast(snapshot) or not _partly(snapshot):
         return ()
@@ -109,7 +112,7 @@ def _decisive(snapshot: Snapshot) -> tuple[type, ...]:
 
 
 def run_times(policy: SimPolicy) -> tuple[str, ...]:
-    """Describe the run times that a forecast of a live cluster assumes."""
+    """Describe, in sentences, which run times a forecast assumes if they are not estimated from history."""
     if policy.run_times is not None:
         return ()
     about = "about " if policy.durations.sigma else ""
@@ -124,7 +127,7 @@ def queue_assumptions(simulation: "Simulation") -> tuple[str, ...]:
 
 
 def in_sentences(assumptions: QueueAssumptions) -> tuple[str, ...]:
-    """Describe the assumptions about workloads that Kueue did not admit; empty where there are none."""
+    """Describe which workloads are assumed to be inadmissible or requeued; empty if there are none."""
     counts = (
         (assumptions.inadmissible, "inadmissible: nothing"),
         (assumptions.tried_again, "requeued: something"),

@@ -10,7 +10,7 @@ Answer = TypeVar("Answer")
 
 
 def memoized(*tables: str) -> Callable[[Callable[[Snapshot], Answer]], Callable[[Snapshot], Answer]]:
-    """Decorate a pure function of these tables of a Snapshot so that it caches its last two answers.
+    """Decorate a function of a Snapshot that reads only its tables `tables`, to cache the last two answers.
 
     Two, since a what-if compares baseline and change. Unchanged tables are the same objects in the next Snapshot.
     Tables and answer are replaced as one tuple, so that threads compute an answer twice at worst. The function must not

@@ -44,16 +44,16 @@ class ExpectationVerdict(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     PROBLEM = "problem"
-    """It cannot be checked."""
+    """It cannot be checked, as it is invalid or names something unknown."""
 
 
 class ExpectationOutcome(Struct, frozen=True, kw_only=True):
-    """Result of one expectation."""
+    """Result of checking one expectation."""
 
     step: int
     """From 1; 0 is the scenario as a whole."""
     at: Span = 0
-    """Time of the decision since the start of the scenario."""
+    """Time at which it was decided, since the start of the scenario."""
     key: str = ""
     verdict: ExpectationVerdict
     wanted: str = ""
@@ -97,7 +97,7 @@ def run_drill(scenario: Scenario, *, seed: int | None = None) -> tuple[Expectati
 
 
 class DrillRun:
-    """One run of a scenario, step by step. Mutates."""
+    """Runs a scenario step by step, and checks the expectations of each step. Mutates."""
 
     def __init__(self, scenario: Scenario, seed: int | None = None) -> None:
         self.scenario = scenario
@@ -276,7 +276,7 @@ _PLACED = (HistoryEventKind.ADMITTED, HistoryEventKind.STARTED)
 
 
 class UpcomingStep(Struct, frozen=True, kw_only=True):
-    """The next step."""
+    """The next step of a drill, shown before the user predicts its victims."""
 
     number: int
     """From 1."""
@@ -287,12 +287,12 @@ class UpcomingStep(Struct, frozen=True, kw_only=True):
 
 
 class DrillEviction(Struct, frozen=True, kw_only=True):
-    """One victim, with preemptor, rule and candidates."""
+    """One eviction in a step, with preemptor, rule and candidates."""
 
     key: str
-    """Key in a list of work."""
+    """Key of the evicted work: its Workload, its job or the pod."""
     name: str
-    """Name of the evicted object: of a job, its pod."""
+    """Display name of what was evicted: for a job without a Workload, the name of its pod."""
     gpus: int
     """GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
@@ -326,7 +326,7 @@ class StepResult(Struct, frozen=True, kw_only=True):
 
     @property
     def right(self) -> bool:
-        """True if the prediction is exact."""
+        """True if the user predicted exactly the victims."""
         return not self.missed and not self.spared
 
 
@@ -335,14 +335,14 @@ class PredictionScore(Struct, frozen=True, kw_only=True):
 
     steps: int = 0
     right: int = 0
-    """Steps with an exact prediction."""
+    """Number of steps with an exact prediction."""
     named: int = 0
     missed: int = 0
     spared: int = 0
 
 
 class DrillSession:
-    """A drill in progress, with the predictions. Mutates by `step`."""
+    """An interactive drill: runs the steps one by one and scores the user's predictions. Mutates by `step`."""
 
     def __init__(self, scenario: Scenario, *, seed: int | None = None) -> None:
         self.scenario = scenario
@@ -402,7 +402,7 @@ class DrillSession:
         return played
 
     def label(self, key: str) -> str:
-        """Display name of a key."""
+        """Return the display name of a workload, job or pod by its key."""
         return self._run.twin.names.label(key)
 
     def _gone(self, line: HistoryEvent, lines: Sequence[HistoryEvent]) -> DrillEviction:

@@ -64,9 +64,9 @@ class Races:
         ]
 
     def supposed(self, fact: AdmissionFact, clusters: Sequence[Snapshot]) -> Iterator[tuple[Race, Snapshot]]:
-        """Yield the clusters with one object in another of its states.
+        """Yield hypothetical clusters for a decision: `clusters` with one object in another state, and that change.
 
-        The decision's own workloads come first, then the changes closest in time.
+        Changes of the workload and its preemptor come first, then the changes closest in time to the decision.
         """
         tree = self._tree(fact.queue)
         concerned = [one for one in self._changes if self._is_in(one, tree)]
@@ -239,7 +239,7 @@ class DifferenceExplanation(Struct, frozen=True):
     detail: str = ""
     """Evidence for the cause."""
     race: Race | None = None
-    """The object and the span of a race."""
+    """The change of an object, if the cause is RACE."""
 
 
 class HindsightTrial:
@@ -262,11 +262,11 @@ class HindsightTrial:
 
     @cached_property
     def everything(self) -> Forecast:
-        """The forecast on the cluster with all decisions of the observation undone."""
+        """Return the forecast on the later cluster with all decisions of the observation undone."""
         return self._forecast(None)
 
     def explain(self, fact: AdmissionFact, *, deep: bool) -> DifferenceExplanation:
-        """Return the cause of a difference; all explanations are tried only with `deep`."""
+        """Return the cause of a difference; without `deep` only the causes that are cheap to test are considered."""
         if self._right(self.everything, fact):
             return DifferenceExplanation(DifferenceCause.TIMING, "the cluster had changed before the decision")
         if deep and self._right(self._forecast(fact.time), fact):
@@ -381,8 +381,8 @@ PATIENCE: Span = 10 * SECOND
 KEPT = 200
 """Maximum number of differences that are kept."""
 MOST_TRIES, MOST_MISSED = 20, 5
-"""Maximum numbers of decisions, and of missing decisions, that are analysed in depth per observation; each costs
-as much as several forecasts."""
+"""Maximum numbers of decisions, and of forecast decisions that did not happen, that are analysed in depth per
+observation; each costs as much as several forecasts."""
 
 
 class ForecastDifference(Struct, frozen=True, kw_only=True):
@@ -392,15 +392,15 @@ class ForecastDifference(Struct, frozen=True, kw_only=True):
     workload: str
     queue: str
     forecast: str = field(name="foreseen")
-    """In words."""
+    """What was forecast, in words."""
     fact: str
     cause: DifferenceCause
     detail: str = ""
     """Evidence for the cause."""
     object: str = ""
-    """Kind and name of the object that changed between two observations, of a race."""
+    """If the cause is RACE: kind and name of the object that changed between the two observations."""
     span: Span = 0
-    """Time between the two observations, of a race."""
+    """If the cause is RACE: time between the two observations."""
 
 
 class ForecastDifferences(Struct, frozen=True, kw_only=True):
@@ -410,9 +410,9 @@ class ForecastDifferences(Struct, frozen=True, kw_only=True):
     """Decisions that Kueue made, or should have made."""
     agreed: int = 0
     differences: tuple[ForecastDifference, ...] = ()
-    """The newest ones."""
+    """The newest differences, at most `KEPT`."""
     earlier: Mapping[DifferenceCause, int] = {}
-    """Number of earlier differences, by cause."""
+    """Number of older differences that are not in `differences`, by cause."""
     trace_lines: tuple[HistoryEvent, ...] = field(default=(), name="told")
     """Lines for the history: how Kueue chose its victims, as reconstructed by the engine."""
 
@@ -438,7 +438,7 @@ class ForecastDifferences(Struct, frozen=True, kw_only=True):
         return sum(one.cause is cause for one in self.differences) + self.earlier.get(cause, 0)
 
     def recent(self) -> "ForecastDifferences":
-        """These counts with the newest differences only."""
+        """Return the same counts with only the newest `KEPT` differences listed."""
         if len(self.differences) <= KEPT:
             return self
         cut = Counter(one.cause for one in self.differences[:-KEPT])
@@ -461,7 +461,8 @@ def compare(
 ) -> ForecastDifferences:
     """Compare the forecast at `before` with Kueue's decisions up to `after` (`decided`, see `decisions.facts`).
 
-    `unseen` names objects that decisions depend on and that are not visible; `foreseer` made the forecasts so far.
+    `unseen` names objects that decisions depend on and that are not visible. `foreseer` is the Forecaster that made the
+    forecast; its engine simulates the decisions in hindsight (default: a new one).
     """
     trial = HindsightTrial(before, after, decided, policy, foreseer or Forecaster())
     wrong = [fact for fact in decided if not agrees(forecast, fact, before, after)]
@@ -512,7 +513,10 @@ class ForecastChecker:
     def look(
         self, snapshot: Snapshot, policy: SimPolicy, assumed: Iterable[str] = (), unseen: Sequence[str] = ()
     ) -> tuple[Forecast, ForecastDifferences]:
-        """Return the next forecast, and the differences between the previous one and this Snapshot."""
+        """Return the next forecast, and the differences between the previous one and this Snapshot.
+
+        `assumed` are sentences that the forecast states as its assumptions; `unseen` as for `compare`.
+        """
         said = ForecastDifferences()
         if self._before is not None:
             decided = facts(self._before, snapshot)

@@ -25,18 +25,18 @@ _UID = re.compile(r"\(UID: ([^,)\s]+)")
 
 
 class AdmissionFact(Struct, frozen=True, kw_only=True):
-    """One decision of Kueue."""
+    """One decision of Kueue about a workload: it reserved quota, or it was preempted."""
 
     workload: str
     time: Time
     """From Kueue's condition, in whole seconds."""
     queue: str = ""
     preempted: bool = False
-    """It was preempted; otherwise quota was reserved for it."""
+    """True if it was preempted, False if it reserved quota."""
     given: tuple[str, ...] = ()
     """Flavors of each pod set, as `forecast.assigned` formats them."""
     by: str = ""
-    """UID of its preemptor."""
+    """UID of its preemptor; empty if it was not preempted, or if Kueue's message does not name one."""
 
     def in_words(self) -> str:
         """Describe the decision in words."""
@@ -46,7 +46,7 @@ class AdmissionFact(Struct, frozen=True, kw_only=True):
 
 
 def facts(before: Snapshot, after: Snapshot) -> list[AdmissionFact]:
-    """Kueue's decisions between two Snapshots, by workload; decisions undone in between are unknown."""
+    """Return Kueue's decisions between two Snapshots, sorted by workload; decisions undone in between are unknown."""
     found = (
         fact
         for workload in after.workloads.all()
@@ -79,9 +79,9 @@ def _news(before: Workload | None, after: Workload, type: str) -> Condition | No
 def hindsight(
     before: Snapshot, after: Snapshot, decided: Iterable[AdmissionFact], moment: Time | None = None
 ) -> Snapshot:
-    """Return the cluster of `after` with Kueue's decisions undone.
+    """Return the cluster of `after` as if Kueue had not made the decisions `decided`.
 
-    With a moment, the cluster as of then: only decisions from then on are undone, later arrivals are left out, and
+    With `moment`, the cluster as of then: only decisions from then on are undone, later arrivals are left out, and
     workloads that ended later are as in `before`.
     """
     undone = {fact.workload for fact in decided if moment is None or fact.time >= moment}
@@ -124,7 +124,7 @@ def _came_back(known: Workload, later: Workload) -> bool:
 
 
 def workload_with_uid(uid: str, *snapshots: Snapshot) -> str:
-    """Return the key of the workload with this UID; empty if there is none."""
+    """Return the key of the workload with this UID in any of the Snapshots; empty if there is none."""
     everything = (workload for snapshot in snapshots for workload in snapshot.workloads.all())
     return next((workload.key for workload in everything if workload.uid == uid), "") if uid else ""
 
@@ -136,9 +136,9 @@ MOST_MOMENTS = 5
 def replayed_choices(
     before: Snapshot, after: Snapshot, decided: Sequence[AdmissionFact], policy: SimPolicy, foreseer: Forecaster
 ) -> tuple[HistoryEvent, ...]:
-    """Make a history line with the candidates for each victim between two Snapshots whose preemptor is known.
+    """Reconstruct how Kueue chose victims between two Snapshots: a history line with the candidates for each.
 
-    `decided` has all of Kueue's decisions between them (see `facts`).
+    Victims without a known preemptor are left out. `decided` has all of Kueue's decisions in between (see `facts`).
     """
     if policy.kueue is None:
         return ()

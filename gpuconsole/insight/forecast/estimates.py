@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 ENOUGH, LOOKS = 20, 5
-"""Minimum number of earlier estimates, and of moments at which they were made."""
+"""A calibration needs at least this many earlier estimates, made at this many moments."""
 PART = 0.8
 """Target coverage of an interval."""
 NARROWEST = 0.1
@@ -38,7 +38,7 @@ DOUBT, YOUNG_DOUBT = 2.0, 3.0
 second is for a history shorter than `YOUNG`."""
 YOUNG: Span = 4 * DAY
 DOUBT_WEIGHS = 3
-"""Weight of the initial factor, in moments."""
+"""Weight of the initial factor relative to a learned one, as a number of moments."""
 LEAST, MOST = 0.5, 3.0
 """Bounds of the stretch factor."""
 MAX_ESTIMATES_OF_COVERAGE = 50
@@ -46,20 +46,20 @@ MAX_ESTIMATES_OF_COVERAGE = 50
 
 
 class Interval(Struct, frozen=True):
-    """An interval of time with equal probability of an earlier and a later start."""
+    """A range of times in which a start is expected: it is as probable before the first as after the last."""
 
     first: Time
     last: Time
 
 
 class PastEstimate(Struct, frozen=True, kw_only=True):
-    """An earlier estimate and the actual start."""
+    """An earlier estimate of a workload's start, and the actual start."""
 
     workload: str
     asked_at: Time
     median: Time
     interval: Interval
-    """The interval of the runs, uncalibrated."""
+    """The interval as simulated, not calibrated."""
     started: Time | None = None
     """None while it is pending."""
 
@@ -77,14 +77,14 @@ class Calibration(Struct, frozen=True):
     """Stretch factor of intervals, learned from earlier estimates."""
 
     off: float = 1.0
-    """Factor with which the intervals would have had the target coverage."""
+    """Factor by which the earlier intervals should have been stretched to reach the target coverage."""
     looks: int = 0
-    """Number of moments at which the estimates were made."""
+    """Number of moments at which the earlier estimates were made."""
     by: int = 0
-    """Number of estimates."""
+    """Number of earlier estimates."""
 
     def stretch(self, known: Span) -> float:
-        """The stretch factor, given the length of the known history."""
+        """Return the factor by which to stretch an interval; `known` is the length of the cluster's history."""
         doubt = YOUNG_DOUBT if known < YOUNG else DOUBT
         trust = self.looks / (self.looks + DOUBT_WEIGHS)
         believed: float = max(NARROWEST, self.off) ** trust * doubt ** (1 - trust)
@@ -128,7 +128,10 @@ def _verdicts(earlier: list[PastEstimate], now: Time) -> Iterator[bool]:
 
 
 def stretched(interval: Interval, median: Time, asked: Time, learned: Calibration, known: Span) -> Interval:
-    """Stretch an interval about its median by the calibration; `known` is the length of the history."""
+    """Return an interval stretched about its median, as learned from earlier estimates.
+
+    `asked` is the time of the estimate, `known` the length of the cluster's history.
+    """
     stretch = learned.stretch(known)
     early, late = _halves(interval, median, asked)
     return Interval(max(asked, median - round(stretch * early)), median + round(stretch * late))
@@ -166,9 +169,9 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """Number of runs in which it does not start by the horizon."""
     median: Time
     raw: Interval
-    """The interval of the runs, uncalibrated."""
+    """The interval as simulated, not calibrated."""
     interval: Interval
-    """The calibrated interval; without earlier estimates it is widened by a fixed factor."""
+    """The calibrated interval; without earlier estimates it is stretched by a fixed factor."""
     stretch: float = 1.0
     """Width relative to the uncalibrated interval."""
     calibrated_by: int = 0
@@ -186,7 +189,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
 
 def estimate(found: SimulatedStarts) -> Estimate:
-    """Make the estimate from the runs, widened by the initial factor for no earlier estimates."""
+    """Return the estimate of a workload's start from its simulated starts, stretched by the initial factor."""
     raw = Interval(found.at(EARLY), found.at(LATE))
     given = Estimate(
         workload=found.workload,
@@ -203,13 +206,16 @@ def estimate(found: SimulatedStarts) -> Estimate:
 
 
 def corrected(found: Estimate, learned: Calibration) -> Estimate:
-    """Return the estimate, calibrated with earlier estimates."""
+    """Return an estimate with its interval calibrated with earlier estimates."""
     interval = stretched(found.raw, found.median, found.asked, learned, found.past)
     return replace(found, interval=interval, stretch=learned.stretch(found.past), calibrated_by=learned.by)
 
 
 def probability(found: SimulatedStarts, given: Estimate, time: Time) -> float:
-    """Probability of a start by `time`: from the runs, stretched like the interval and consistent with it."""
+    """Return the probability that a workload starts by `time`, consistent with its estimate `given`.
+
+    It is the fraction of the simulated starts `found`, with times stretched like the interval.
+    """
     part = found.by(given.median + round((time - given.median) / given.stretch))
     for moment, chance in ((given.interval.first, EARLY), (given.median, 0.5), (given.interval.last, LATE)):
         part = max(part, chance) if moment <= time else min(part, chance)
@@ -217,7 +223,7 @@ def probability(found: SimulatedStarts, given: Estimate, time: Time) -> float:
 
 
 class EstimateHistory:
-    """Recorded estimates of a cluster with their actual starts. Mutates."""
+    """The first estimate of each pending workload of a cluster, with its actual start once known. Mutates."""
 
     def __init__(self, earlier: Iterable[PastEstimate] = ()) -> None:
         """`earlier`, oldest first, are the records of earlier sessions."""
@@ -230,7 +236,7 @@ class EstimateHistory:
         return tuple(self._estimates.values())
 
     def note(self, estimates: Iterable[PastEstimate]) -> list[PastEstimate]:
-        """Record estimates; returns those that are the first of their workloads."""
+        """Record the estimates of workloads that have none so far, and return these."""
         new = []
         for one in estimates:
             if one.workload not in self._estimates:
@@ -260,7 +266,7 @@ class EstimateHistory:
 
 
 RUNS = 9
-"""The minimum for the 10% and 90% quantiles."""
+"""Default number of simulation runs: the minimum for the 10% and 90% quantiles."""
 
 
 class StartEstimates(Struct, frozen=True, kw_only=True):

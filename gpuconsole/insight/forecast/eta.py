@@ -37,7 +37,7 @@ _ENDS = (HistoryEventKind.FINISHED, HistoryEventKind.FAILED)
 
 
 class PastSubmission(Struct, frozen=True):
-    """A past submission, as a new workload."""
+    """A workload that was submitted in the past, with the time, to be submitted again in the runs."""
 
     time: Time
     workload: Workload
@@ -51,19 +51,19 @@ class InterruptedRun(Struct, frozen=True):
 
 
 class WorkloadHistory(Struct, frozen=True, kw_only=True):
-    """Known run times and arrivals of a cluster at a moment."""
+    """Known run times and submissions of a cluster up to a moment, from which the runs are sampled."""
 
     time: Time
     runs: tuple[ObservedRun, ...] = ()
     """In order of their starts."""
     attempts: Mapping[str, InterruptedRun] = {}
-    """Unfinished work → its longest run before an eviction."""
+    """Unfinished work → its longest run that an eviction ended."""
     arrivals: tuple[PastSubmission, ...] = ()
     """In order of time."""
     shortest: Span = SHORTEST
-    """Arrivals of a shorter history are not repeated."""
+    """Minimum length of the history for its arrivals to be repeated."""
     since: Time = 0
-    """Arrivals after this moment are known. An arrival at the moment itself defines it and is not part of a rate."""
+    """Start of the known arrivals. An arrival at that very moment only marks it, and is not part of a rate."""
 
     @property
     def span(self) -> Span:
@@ -76,7 +76,7 @@ class WorkloadHistory(Struct, frozen=True, kw_only=True):
         return bool(self.arrivals) and self.span >= self.shortest
 
     def lasted(self, progress: Mapping[str, Span]) -> Mapping[str, Span]:
-        """Map unfinished work to a lower bound of its run time: its time so far, or its run before an eviction."""
+        """Map unfinished work to the least time that it will run: the longest of its runs so far."""
         earlier = {key: max(one.length, progress.get(key, 0)) for key, one in self.attempts.items()}
         return {**progress, **earlier}
 
@@ -364,7 +364,7 @@ def life(twin: "Simulation", known: WorkloadHistory, end: Time) -> Iterator[list
 
 
 def again(known: WorkloadHistory, end: Time, seed: int) -> Iterator[PastSubmission]:
-    """Sample arrivals from now until `end`: each future day repeats a random past day, at the same times of day.
+    """Sample the arrivals from now until `end`: each future day repeats a random past day, at the same times of day.
 
     With less than two days of history, the history repeats from a random moment.
     """

@@ -52,7 +52,7 @@ RECORD = "coverage of {} past intervals: {:.0%} (target: 80%)"
 
 
 class CohortPosition(Struct, frozen=True):
-    """Rank among the pending workloads of a cohort tree, by priority and age only; from 1."""
+    """Rank (from 1) of a workload among all pending workloads of its cohort tree, by priority and age only."""
 
     cohort: str
     place: int
@@ -79,17 +79,17 @@ class Eta(Struct, frozen=True, kw_only=True):
     position: Position | None
     cohort: CohortPosition | None
     start: Estimate | None = None
-    """None if it is not pending, and until the runs end. An admitted workload without nodes counts as pending."""
+    """The estimate. None if it is not pending, and until the runs end; pending includes admitted without nodes."""
     blocker: PendingExplanation | None = None
     """Reason why it is pending, if it started in no run."""
     by_runs: SimulatedStarts | None = None
-    """The start in each run."""
+    """Its start in each run."""
     goes_by: str = ""
-    """The group of past jobs from which its run time is drawn."""
+    """The group of similar past jobs from which its run time is drawn."""
     samples: int = 0
-    """Finished jobs in that group."""
+    """Number of finished jobs in that group."""
     past_runs: int = 0
-    """Finished jobs in the whole cluster."""
+    """Number of finished jobs in the whole cluster."""
     arrivals: int = 0
     """Number of past submissions that the runs repeat."""
     arrivals_span: Span = 0
