@@ -22,16 +22,16 @@ from gpuconsole.scheduling.kube.preemption import PreemptionCandidates
 from gpuconsole.scheduling.kube.scores import drawn, highest, total
 
 ALONE = -1
-"""The class of nodes whose amounts are not enough to know: with reservations, MIG instances or no Node object."""
+"""Stands for "no class": the node is evaluated on its own, as it has reservations, MIG instances or no Node object."""
 _MOST = 16_384
 
 Amounts = tuple[tuple[str, int], ...]
 
 
 class NodeClasses:
-    """Numbers of node classes; equal nodes get the same number while it is cached, and no number is reused.
+    """Numbers classes of nodes with equal capacity and usage, so that each class is evaluated once for a pod class.
 
-    Mutates, but only as a cache: forks share it, in other threads too.
+    No number is reused. Mutates, but only as a cache: forks share it, in other threads too.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class NodeClasses:
         self._numbers = count()
 
     def kind(self, number: int, state: NodeState) -> int:
-        """The number of this node's class, or ALONE."""
+        """The class of the node with this number and state: a class number, or ALONE."""
         known = self._known.get(number)
         if known is not None and known[0] is state:
             return known[1]
@@ -68,7 +68,9 @@ _MOST_CHANGES = 4_096
 
 
 class ChangeLog:
-    """Changes of nodes, by number; `count` says how many there have been. Mutates."""
+    """Log of changed nodes, in which a cache finds what to evaluate again; `count` counts all changes so far.
+    Mutates.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -77,7 +79,7 @@ class ChangeLog:
         self._latest: list[int] = []
 
     def record(self, number: int, version: int | None = None) -> None:
-        """Record a change of a node; with `version`, the node is as it was at that version."""
+        """Record a change of a node; `version` is set if the change restores the node as it was at that version."""
         self.count += 1
         if number == len(self.versions):
             self.versions.append(self.count)
@@ -102,7 +104,7 @@ class ChangeLog:
 
 RawScores = tuple[int, int]
 PLAIN = ("", (0, 0))
-"""No reason to refuse the node, and raw scores of 0."""
+"""(refusal reason, raw scores) of a node that is not refused and whose raw scores are 0."""
 _NEVER = -1
 _OFFERS = 4_096
 Entry = tuple[int, str, int]
@@ -127,7 +129,7 @@ ABSENT = NodeFeasibility(unresolvable=True)
 
 
 class FeasibilityCache:
-    """Results of all nodes for pods of one class and priority; `refresh` re-evaluates nodes that changed. Mutates."""
+    """Feasible nodes and scores for pods of one class and priority; `refresh` re-evaluates changed nodes. Mutates."""
 
     def __init__(
         self,
@@ -236,7 +238,7 @@ class FeasibilityCache:
         return min(ranked)[2]
 
     def drawn(self, pod: str) -> int | None:
-        """A pseudo-random node among all that fit; None if none fits."""
+        """A pseudo-random node among all that fit, determined by the pod's key; None if none fits."""
         names = {self._nodes[number].name: number for number, verdict in enumerate(self._verdicts) if verdict.slots}
         return names[drawn(pod, tuple(names))] if names else None
 
@@ -253,7 +255,7 @@ class FeasibilityCache:
         return self._verdicts[number].unresolvable
 
     def reasons(self, filled: bool = False) -> dict[str, int]:
-        """Number of nodes by refusal reason; with `filled`, as if all fitting pods had been placed."""
+        """Number of nodes by refusal reason; with `filled`, as it would be after all pods that fit were placed."""
         return dict(self._reasons + self._when_filled()) if filled else dict(self._reasons)
 
     def _look(self, number: int) -> None:

@@ -22,21 +22,21 @@ NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 PREEMPTED = "default-scheduler: preempting to accommodate a higher priority pod"
-"""The message of a victim's DisruptionTarget condition."""
+"""The message of the DisruptionTarget condition that a preempted pod gets."""
 
 
 def insufficient(resource: str) -> str:
-    """NodeResourcesFit: the node has too little of a resource."""
+    """The reason of NodeResourcesFit for a node with too little of a resource."""
     return f"Insufficient {resource}"
 
 
 def untolerated(key: str, value: str) -> str:
-    """TaintToleration: the first taint that the pod does not tolerate."""
+    """The reason of TaintToleration for a node with a taint that the pod does not tolerate."""
     return f"node(s) had untolerated taint {{{key}: {value}}}"
 
 
 def unavailable(nodes: int, reasons: Mapping[str, int]) -> str:
-    """FitError: `0/N nodes are available: …`, with the reasons sorted as texts, their counts in front."""
+    """The FitError message `0/N nodes are available: …`, from the number of nodes by reason, sorted as texts."""
     if not nodes:
         return NO_NODES
     lines = sorted(f"{count} {reason}" for reason, count in reasons.items() if count)
@@ -44,42 +44,44 @@ def unavailable(nodes: int, reasons: Mapping[str, int]) -> str:
 
 
 def nowhere(nodes: int, reason: str) -> str:
-    """FitError where a plugin's PreFilter rejects the pod."""
+    """The FitError message of a pod that a plugin's PreFilter rejects for all nodes."""
     return f"0/{nodes} nodes are available: {reason}."
 
 
 def preemption(nodes: int, unhelpful: int) -> str:
-    """What PostFilter adds when no node has victims; on `unhelpful` of the nodes preemption cannot help."""
+    """The text that PostFilter adds when no node has victims; `unhelpful` counts nodes that preemption cannot help."""
     return "preemption: " + unavailable(nodes, {NO_VICTIMS: nodes - unhelpful, NOT_HELPFUL: unhelpful})
 
 
 def gang_waits(gang: str, fitting: int, needed: int, reason: str) -> str:
-    """Why a gang is not scheduled: how many of the needed pods fit, and why the next one does not."""
+    """The message of a gang of which too few pods fit; `reason` is that of the first pod that does not fit."""
     return f"gang {gang} not scheduled: {fitting} of {needed} pods fit; {reason}"
 
 
 def gang_incomplete(gang: str, pods: int, size: int) -> str:
-    """The gang is not tried because some of the pods that it needs do not exist yet."""
+    """The message of a gang that is not tried because some of the pods that it needs do not exist yet."""
     return f"gang {gang} waits for its pods: {pods} of {size} exist"
 
 
 def group_missing(gang: str) -> str:
-    """The gang's pods name a PodGroup that does not exist."""
+    """The message of a gang whose pods name a PodGroup that does not exist."""
     return f"gang {gang} waits for its PodGroup: it does not exist"
 
 
 def composite_missing(gang: str, parent: str) -> str:
-    """The gang is not tried because its PodGroup, or a group above it, names a missing CompositePodGroup."""
+    """The message of a gang that is not tried because the CompositePodGroup `parent`, above its PodGroup, is
+    missing.
+    """
     return f"gang {gang} waits for CompositePodGroup {parent}: it does not exist"
 
 
 def group_short(gang: str, resources: tuple[str, ...]) -> str:
-    """A PodGroup's minResources are not free on all nodes together."""
+    """The message of a gang for whose minResources all nodes together have too little free of these resources."""
     return f"gang {gang} not scheduled: the cluster has less {', '.join(resources)} free than its minResources"
 
 
 def placement_waits(gang: str, fitting: int, needed: int, key: str, placements: int) -> str:
-    """No domain of a topology key takes as many pods of a gang as it needs; `placements` were tried."""
+    """The message of a gang that fits in no domain of a topology key; `fitting` is the most pods that fit in one."""
     return (
         f"gang {gang} not scheduled: {fitting} of {needed} pods fit in one domain of {key};"
         f" 0/{placements} placements are available"
@@ -87,7 +89,7 @@ def placement_waits(gang: str, fitting: int, needed: int, key: str, placements: 
 
 
 def composite_waits(gang: str, root: str, least: int, groups: int) -> str:
-    """Too few child groups of a CompositePodGroup fit at once."""
+    """The message of a gang whose CompositePodGroup `root` needs `least` child groups to fit at once, and fewer do."""
     return f"gang {gang} not scheduled: fewer than {least} of the {groups} groups of CompositePodGroup {root} fit"
 
 

@@ -39,24 +39,24 @@ from gpuconsole.scheduling.kube.scores import Images, Packing, Weighing, demand,
 from gpuconsole.scheduling.kube.volumes import ClaimsAndVolumes
 
 MARKS = (NODE_UNSCHEDULABLE, TAINT_TOLERATION)
-"""Filters that refuse only nodes that have taints, are cordoned or are not ready."""
+"""Filters that never refuse a node that is ready, not cordoned and without taints."""
 
 
 class NodeLocalPlugins(Struct, frozen=True):
-    """Filters and scores for one pod class, in the profile's order, without those that do not apply to it."""
+    """The profile's filters and scores that look at one node at a time, as far as they apply to one pod class."""
 
     rules: SchedulerProfile
     shape: PodClass
     filters: tuple[tuple[str, NodeFilter], ...]
     unmarked: tuple[tuple[str, NodeFilter], ...]
-    """Filters that could refuse a node that is ready, not cordoned and has no taints."""
+    """The filters without `MARKS`: enough for a node that is ready, not cordoned and has no taints."""
     scores: tuple[tuple[str, int, UsageScoreFunction], ...]
-    """(plugin, weight, score) of scores that are not normalised."""
+    """(plugin, weight, score function) of the scores that are not normalised."""
     score: Callable[[NodeState], int]
-    """Weighted sum of these scores."""
+    """Weighted sum of `scores` for a node."""
     weights: Weighing
     by_amounts: bool
-    """These scores depend only on the node's allocatable and requested amounts."""
+    """True if `scores` depend only on the node's allocatable and requested amounts."""
 
     def refusal(self, node: Node) -> str:
         """Why the node can never take such a pod, by the first filter that refuses it; empty if none does."""
@@ -122,7 +122,7 @@ Key = tuple[object, ...]
 
 
 def kind_of(pod: Pod) -> Key:
-    """Key of a pod's namespace, labels, spread constraints and affinity terms, the latter by object identity."""
+    """Key of pods that affinity and spread treat alike; constraints and terms are compared by object identity."""
     template = pod.template
     return (
         pod.namespace,
@@ -134,7 +134,7 @@ def kind_of(pod: Pod) -> Key:
 
 
 class PodIndex:
-    """Pods by class and node; `stale` has the numbers of the nodes to read again. Mutates, but only as a cache."""
+    """Existing pods by class and node; `renew` reads the nodes in `stale` again. Mutates, but only as a cache."""
 
     def __init__(self, states: list[NodeState], namespaces: Mapping[str, Mapping[str, str]]) -> None:
         self.namespaces = namespaces
@@ -147,7 +147,7 @@ class PodIndex:
         self._picky: dict[Key, tuple[Pod, dict[int, int]]] = {}
 
     def renew(self) -> "PodIndex":
-        """Read every changed node again; returns the index itself."""
+        """Read the nodes in `stale` again; returns the index itself."""
         for number in self.stale:
             self._look(number)
         self.stale.clear()
@@ -160,11 +160,11 @@ class PodIndex:
         return [seat.who for seat in seats if seat.who is not None]
 
     def groups(self) -> Iterator[Group]:
-        """Every class of pods, and their number by node, without nodes that have no Node object."""
+        """One pod of every class, with the number of such pods by node; nodes without a Node object are left out."""
         return ((pod, self._places(places)) for pod, places in self._kinds.values())
 
     def with_affinity(self) -> Iterator[Group]:
-        """The classes that have affinity terms."""
+        """As `groups`, but only the classes that have affinity terms."""
         return ((pod, self._places(places)) for pod, places in self._picky.values())
 
     def _places(self, places: Mapping[int, int]) -> Iterator[tuple[Node, int]]:
@@ -212,15 +212,15 @@ class PodIndex:
 
 
 class PodContextPlugins(Struct, frozen=True):
-    """Filters and scores for one pod, in the profile's order, without those that do not apply to it."""
+    """The profile's filters and scores that depend on other pods or on claims, prepared for one pod."""
 
     priority: int = 0
     trouble: str = ""
     """Why a plugin's PreFilter rejects the pod for all nodes; the fields below are then empty."""
     concerns: tuple[tuple[str, PreFilterState], ...] = ()
-    """(plugin, filter state)."""
+    """(plugin, its PreFilter state) of the filters."""
     wishes: tuple[tuple[str, int, PreScoreState], ...] = ()
-    """(plugin, weight, score state)."""
+    """(plugin, weight, its PreScore state) of the scores."""
 
     @property
     def silent(self) -> bool:
@@ -241,7 +241,7 @@ class PodContextPlugins(Struct, frozen=True):
         return None
 
     def without(self, state: NodeState, left: NodeState) -> NodeRejection | None:
-        """Why the node is rejected if only the pods of `left` stay on it; None if it is not."""
+        """Why the node is rejected once preemption has left only the pods of `left` on it; None if it is not."""
         assert state.node is not None
         gone = [seat.who for key, seat in state.seats.items() if key not in left.seats and seat.who is not None]
         for _, concern in self.concerns:
@@ -255,7 +255,7 @@ NOTHING = PodContextPlugins()
 
 
 def judge(concern: PreFilterState, state: NodeState, priority: int) -> NodeRejection | None:
-    """Run one filter for a node twice: with nominated pods of at least this priority on it, and without."""
+    """Why a filter rejects a node, with or without nominated pods of at least this priority; None if it does not."""
     assert state.node is not None
     to_come = [held.who for held in state.reserved if held.priority >= priority and held.who is not None]
     if to_come:
@@ -268,7 +268,7 @@ def judge(concern: PreFilterState, state: NodeState, priority: int) -> NodeRejec
 def prefilter(
     rules: SchedulerProfile, waiter: PendingPod, around: PodIndex, means: ClaimsAndVolumes
 ) -> PodContextPlugins:
-    """Prepare the profile's plugins for a pod."""
+    """Prepare the profile's plugins that depend on other pods or claims for one pod (PreFilter and PreScore)."""
     assert waiter.who is not None
     asker = PodContext(waiter.who, waiter.shape, means)
     concerns: list[tuple[str, PreFilterState]] = []

@@ -23,11 +23,11 @@ Domain = tuple[str, str]
 """(topology key, value)."""
 
 Group = tuple[Pod, Iterable[tuple[Node, int]]]
-"""One pod of a group of equal pods, and how many of them are on each node."""
+"""One pod of a group of equal pods, and (node, number of them) for each node that has some."""
 
 
 class PodLister(Protocol):
-    """Nodes, the pods on them, and the labels of namespaces."""
+    """The existing pods, by group and node, for affinity and spread: with the nodes, and the labels of namespaces."""
 
     @property
     def nodes(self) -> Mapping[str, Node]: ...
@@ -43,7 +43,7 @@ class PodLister(Protocol):
 
 
 class StaticPodLister(Struct, frozen=True):
-    """Nodes, the pods on each, and the labels of namespaces; every pod is a group of its own."""
+    """A fixed set of nodes and pods as a `PodLister`; every pod is a group of its own."""
 
     nodes: Mapping[str, Node]
     on: Callable[[str], Iterable[Pod]]

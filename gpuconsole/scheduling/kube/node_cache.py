@@ -60,7 +60,7 @@ _OUTLOOKS = 128
 
 
 class NodeCache:
-    """Nodes by number, and the feasibility caches that follow them. Mutates; a trial restores everything."""
+    """All nodes with their pods, by number, and feasibility caches over them. Mutates; a trial restores everything."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self.policy = policy
@@ -116,7 +116,7 @@ class NodeCache:
         return number
 
     def describe(self, name: str, node: Node | None) -> bool:
-        """Apply a Node object that appeared or changed (None: it is deleted). False if nothing changed."""
+        """Apply a Node object that appeared or changed (None: it was deleted); True if anything changed."""
         number = self.number(name)
         state = self.nodes[number]
         if state.node == node:
@@ -128,7 +128,7 @@ class NodeCache:
         return True
 
     def seat(self, number: int, seat: AssignedPod) -> AssignedPod:
-        """Assign a pod to a node; returns the assignment with its GPUs."""
+        """Put a pod on a node; returns its assignment, in which its GPUs are set."""
         self._set(number, pod_classes.seated(self.nodes[number], seat))
         return self.nodes[number].seats[seat.pod]
 
@@ -149,7 +149,7 @@ class NodeCache:
         self._set(number, pod_classes.unreserving(self.nodes[number], pod))
 
     def outlook(self, shape: PodClass, priority: int) -> FeasibilityCache:
-        """The current feasibility cache for pods of this class and priority."""
+        """The feasibility cache for pods of this class and priority, brought up to date."""
         kind = (shape, priority)
         outlook = self._outlooks.pop(kind, None)
         if outlook is None:
@@ -170,7 +170,7 @@ class NodeCache:
         return FeasibilityCache(self.lens(shape), priority, self.nodes, self._journal, self._node_classes)
 
     def lens(self, shape: PodClass) -> NodeLocalPlugins:
-        """The node-local plugins for pods of this class."""
+        """The plugins that look at one node at a time, prepared for pods of this class."""
         return lens(self.rules, shape, self.images, self._packing)
 
     @property
@@ -191,7 +191,7 @@ class NodeCache:
         return self._order
 
     def asking(self, waiter: PendingPod) -> PodContextPlugins:
-        """The plugins that match pods anywhere, prepared for the pod; `NOTHING` if none can apply to it."""
+        """The plugins that depend on other pods or claims, prepared for the pod; `NOTHING` if none can apply to it."""
         if waiter.kind is None or waiter.who is None:
             return NOTHING
         if self._census is None:
@@ -199,7 +199,7 @@ class NodeCache:
         return prefilter(self.rules, waiter, self._census.renew(), self.means)
 
     def promise(self, pod: Pod | None, number: int) -> AssumedClaims:
-        """Assume the volumes and devices that the pod's claims get on this node."""
+        """Assume, and return, the volumes and devices that the pod's claims get on the node with this number."""
         node = self.nodes[number].node
         return NOTHING_GIVEN if pod is None or node is None else self.means.hold(pod, node)
 
@@ -213,7 +213,7 @@ class NodeCache:
         return tuple(name for name, value in wanted.items() if left[name] < value)
 
     def measure(self, waiting: Iterable[PodClass]) -> None:
-        """Update FGD's typical pods from placed and pending pods; no effect with other policies."""
+        """Update FGD's typical pods from the placed pods and these pending ones; no effect with other policies."""
         if self.policy.score != "fgd":
             return
         seated = (seat.shape for state in self.nodes for seat in state.seats.values())
@@ -223,7 +223,7 @@ class NodeCache:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Run changes as a trial: on exit every node and every assumed claim is restored. Trials nest."""
+        """Context manager that undoes all changes made in it, also assumed claims, on exit. Trials nest."""
         outer, self._undo = self._undo, []
         promises = self.means.promises()
         try:

@@ -23,7 +23,7 @@ from gpuconsole.scheduling.kube.scores import highest, total
 
 
 class Found(Struct, frozen=True):
-    """Feasible nodes in search order, and how many were evaluated to find enough."""
+    """Result of a node search: feasible nodes in search order, and how many nodes were evaluated."""
 
     numbers: tuple[int, ...]
     seen: int
@@ -32,7 +32,7 @@ class Found(Struct, frozen=True):
 def look(
     board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins, within: Sequence[int] | None = None
 ) -> Found:
-    """Feasible nodes, starting where the last search ended, up to the profile's limit.
+    """Search feasible nodes, starting where the last search ended, up to the number that the profile allows.
 
     `within` limits the search to these nodes, in the node cache's order.
     """
@@ -75,7 +75,7 @@ def _wished(board: NodeCache, asking: PodContextPlugins, numbers: Sequence[int])
 
 
 def refused(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugins) -> tuple[Counter[str], int]:
-    """Number of nodes by rejection reason of filters that match pods, and on how many of them preemption cannot help.
+    """Count nodes that filters by other pods or claims reject: (nodes by reason, nodes that preemption cannot help).
 
     A node that also lacks resources counts for the filter that comes first, so its shortages are subtracted.
     """
@@ -92,14 +92,14 @@ def refused(board: NodeCache, outlook: FeasibilityCache, asking: PodContextPlugi
 
 
 class Binding(Struct, frozen=True):
-    """Bind a pod to a node now."""
+    """Step of a plan: bind a pod to a node now."""
 
     waiter: PendingPod
     number: int
 
 
 class NodeNomination(Struct, frozen=True):
-    """Nominate a pod to a node until its victims have terminated."""
+    """Step of a plan: evict victims on a node, and nominate the pod to it until they have terminated."""
 
     waiter: PendingPod
     number: int
@@ -141,7 +141,7 @@ def _find(
 
 
 def claim(board: NodeCache, waiter: PendingPod) -> NodeNomination | None:
-    """Find the node whose victims have the lowest rank (`preemption.Victims`) for this pod.
+    """Find the node on which preemption for the pod costs least (`preemption.Victims.rank`), with its victims.
 
     None if the pod may not preempt, or if preemption helps on no node.
     """
@@ -191,9 +191,9 @@ def _could_help(board: NodeCache, outlook: FeasibilityCache, asking: PodContextP
 
 
 def awaits(board: NodeCache, waiter: PendingPod) -> bool:
-    """True while a pod is terminating on the pod's nominated node.
+    """True if the pod may not preempt now: a pod on its nominated node is still terminating.
 
-    The pod then preempts no others (PodEligibleToPreemptOthers).
+    kube-scheduler's PodEligibleToPreemptOthers.
     """
     if not waiter.nominated:
         return False
@@ -249,7 +249,7 @@ def claim_gang(board: NodeCache, gang: PodGang) -> list[Step] | None:
 
 
 def refusal(board: NodeCache, waiter: PendingPod, *, filled: bool = False) -> str:
-    """The FailedScheduling message of a pod that fits no node; `filled` as if all fitting pods had been placed."""
+    """The FailedScheduling message of a pod that fits no node; `filled`: once all equal pods that fit are placed."""
     outlook, asking = board.outlook(waiter.shape, waiter.priority), board.asking(waiter)
     if asking.concerns or asking.trouble:
         return _refusal(board, outlook, asking, waiter.never, filled)

@@ -26,7 +26,7 @@ from gpuconsole.scheduling.kube.scheduling_queue import Kind, PendingPod, PodBac
 
 
 def kind_of(pod: Pod) -> Kind:
-    """Key that distinguishes pods of one class; a pod with claims has a key of its own."""
+    """Key that tells pods of one class apart by labels, affinity, host ports and claims."""
     return (*framework_runtime.kind_of(pod), host_ports(pod.template), pod.key if _claims(pod) else "")
 
 
@@ -123,7 +123,7 @@ class PlacementState:
         self.withdraw(key)
 
     def seat(self, waiter: PendingPod, number: int, now: Time) -> AssignedPod:
-        """Assign a pending pod to a node; returns the assignment with its GPUs."""
+        """Move a pending pod to a node; returns its assignment, in which its GPUs are set."""
         self.withdraw(waiter.pod)
         seat = self.board.seat(number, AssignedPod(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
         self._unwell.add(waiter.pod)
@@ -208,7 +208,7 @@ class PlacementState:
             self.stir()
 
     def open_budgets(self) -> tuple[DisruptionAllowance, ...]:
-        """Allowed disruptions of each PodDisruptionBudget now."""
+        """Each PodDisruptionBudget with the disruptions that it allows now."""
         if not self.budgets:
             return ()
         seats = ((seat.who, self._healthy(seat)) for state in self.board.nodes for seat in state.seats.values())
@@ -297,7 +297,7 @@ class PlacementState:
         return not seat.leaving and seat.pod not in self._unwell
 
     def waiter(self, pod: Pod) -> PendingPod:
-        """The queue's entry for a pod."""
+        """Create the queue's entry for a pod that needs a node."""
         template = pod.template
         named = self.classes.get(template.priority_class)
         return PendingPod(

@@ -31,7 +31,7 @@ class PodClass(Struct, frozen=True, eq=False):
     """Requirements of one class of pods. Compared by identity: `PodClasses` makes one for each distinct class."""
 
     requests: Mapping[str, int]
-    """Without zeros."""
+    """Requested amount by resource, without zeros."""
     counted: Mapping[str, int]
     """cpu and memory for scores, which use defaults for containers without requests."""
     gpus: int
@@ -46,7 +46,7 @@ class PodClass(Struct, frozen=True, eq=False):
 
 
 class PodClasses:
-    """Interns pod classes. Mutates, but only as a cache: forks share it."""
+    """Finds the class of a pod template: one object for equal requirements. Mutates, but only as a shared cache."""
 
     _REMEMBERED = 4096
 
@@ -139,7 +139,7 @@ class AssignedPod(Struct, frozen=True):
 
 
 class Reservation(Struct, frozen=True):
-    """Capacity reserved for a nominated pod; it counts against pods of equal and lower priority."""
+    """Capacity of a node that a nominated pod keeps free from pods of equal and lower priority."""
 
     pod: str
     shape: PodClass
@@ -158,7 +158,7 @@ class NodeState(Struct, frozen=True):
     """Sum of their (cpu, memory) for scores, which use defaults where a container requests none."""
     seats: Mapping[str, AssignedPod] = {}
     owners: tuple[str, ...] = ()
-    """Pod by GPU index; `NO_OWNERS` where the GPU is free."""
+    """Pod key by GPU index; `NO_OWNERS` where the GPU is free."""
     reserved: tuple[Reservation, ...] = ()
     lowest: int = MAX
     """Lowest priority of its pods: a pod at or below it can preempt none of them."""
@@ -167,6 +167,7 @@ class NodeState(Struct, frozen=True):
 
     @property
     def free_gpus(self) -> tuple[int, ...]:
+        """Indices of the GPUs without an owner."""
         return tuple(index for index, owner in enumerate(self.owners) if owner == NO_OWNERS)
 
     @property

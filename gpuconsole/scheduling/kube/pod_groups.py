@@ -271,7 +271,7 @@ def _tree(
 
 
 Fitting = Callable[[PodClass, int], int]
-"""How many pods of a class and a priority would fit now."""
+"""Function (pod class, priority) → how many such pods would fit now."""
 
 
 def find_deadlock(torn: Iterable[PodGang], fitting: Fitting, free_gpus: int) -> PlacementDeadlock | None:

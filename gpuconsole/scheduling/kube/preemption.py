@@ -33,8 +33,7 @@ class DisruptionAllowance(Struct, frozen=True):
 
 
 def opened(budgets: Iterable[PodDisruptionBudget], pods: Iterable[tuple[Pod, bool]]) -> tuple[DisruptionAllowance, ...]:
-    """Allowed disruptions of each budget, as the disruption controller counts; `pods` come with whether they are
-    healthy.
+    """Allowed disruptions of each budget, as the disruption controller counts; `pods` are (pod, whether it is healthy).
 
     A budget with an empty selector covers no pod in preemption (filterPodsWithPDBViolation).
     """
@@ -74,7 +73,7 @@ Rank = tuple[int, int, int, int, int]
 
 
 class Victims(Struct, frozen=True):
-    """Victims on one node; empty if it is enough to wait for terminating pods."""
+    """The pods that preemption evicts on one node; empty if it is enough to wait for terminating pods."""
 
     seats: tuple[AssignedPod, ...]
     """To be evicted, the most important first."""
@@ -107,7 +106,7 @@ def victims(
 
 
 def reach(state: NodeState, shape: PodClass, priority: int, movable: list[AssignedPod]) -> int:
-    """How many such pods fit the node without the lower-priority pods that are `movable`."""
+    """How many pods of the class and priority would fit the node once the `movable` lower-priority pods are gone."""
     if state.division is not None and state.division.dynamic:
         return slots(room(_without(state, movable), shape, priority), shape)
     return slots(_emptied(state, shape, priority, movable), shape)
@@ -194,7 +193,7 @@ def _rank(seats: tuple[AssignedPod, ...], broken: int = 0) -> Rank:
 
 
 class PreemptionCandidates:
-    """Victims by node for pods of one class and priority, computed on demand. Mutates.
+    """Finds the node with the cheapest victims for pods of one class and priority; caches victims by node. Mutates.
 
     Also counts how many such pods would fit without all pods of lower priority.
     """
@@ -219,7 +218,7 @@ class PreemptionCandidates:
         return twin
 
     def forget(self, number: int) -> None:
-        """Drop the entry of a changed node."""
+        """Drop the cached results of a changed node."""
         self._victims.pop(number, None)
         self._unseen.discard(number)
         self._reachable -= self._reach.pop(number, 0)

@@ -92,7 +92,7 @@ class SchedulerProfile(Struct, frozen=True, kw_only=True):
     filters: tuple[str, ...] = FILTERS
     scores: Weights = SCORES
     preempts: bool = True
-    """DefaultPreemption is enabled at postFilter."""
+    """True if DefaultPreemption is enabled at postFilter."""
     strategy: ScoringStrategy = ScoringStrategy()
     ignored_resources: tuple[str, ...] = ()
     ignored_groups: tuple[str, ...] = ()
@@ -105,20 +105,20 @@ class SchedulerProfile(Struct, frozen=True, kw_only=True):
     """Constraints for pods without their own (defaultConstraints); None stands for `SYSTEM_CONSTRAINTS`."""
     hard_affinity_weight: int = 1
     ignore_theirs: bool = False
-    """ignorePreferredTermsOfExistingPods."""
+    """InterPodAffinity's ignorePreferredTermsOfExistingPods."""
     percentage: int = 0
     """percentageOfNodesToScore; 0 depends on the number of nodes, 100 evaluates all."""
     candidates: tuple[int, int] = (10, 100)
     """Nodes on which preemption is tried: (minCandidateNodesPercentage, minCandidateNodesAbsolute)."""
     backoff: BackoffSettings | None = BackoffSettings()
-    """None retries refused pods as soon as capacity is freed."""
+    """Back-off of refused pods; with None they are retried as soon as capacity is freed."""
 
     def weight(self, plugin: str) -> int:
         """Weight of the plugin's score; 0 if it does not score."""
         return dict(self.scores).get(plugin, 0)
 
     def wanted(self, nodes: int) -> int:
-        """Number of feasible nodes that end the search among this many nodes (numFeasibleNodesToFind)."""
+        """Number of feasible nodes after which a search among this many nodes stops (numFeasibleNodesToFind)."""
         if nodes < 100 or self.percentage >= 100:
             return nodes
         percentage = self.percentage or max(5, 50 - nodes // 125)
@@ -147,7 +147,7 @@ cpu and memory."""
 
 
 class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", tag_field="engine"):
-    """Placement by a kube-scheduler profile or by one of the built-in choices."""
+    """The user's choice of how pods are placed: a kube-scheduler profile, or a built-in choice such as binpack."""
 
     score: Score = "binpack"
     """`binpack` is NodeResourcesFit's MostAllocated, `spread` its LeastAllocated; the others are packing policies.
@@ -204,18 +204,18 @@ POINTS = (
     *("reserve", "permit", "preBind", "bind", "postBind"),
 )
 OTHERS = ("SchedulingGates", "PrioritySort", "DefaultBinder", "Coscheduling", "GangScheduling")
-"""Known plugins that neither filter nor score nodes; the queue and gang scheduling do their work."""
+"""Known plugins that neither filter nor score nodes; queue and gang scheduling do their work."""
 KNOWN = (*FILTERS, BALANCED, IMAGES, PREEMPTION, *OTHERS)
 EVERY = "*"
 
 
 def enabled(plugins: Reader, point: str, defaults: Sequence[str]) -> tuple[str, ...]:
-    """The plugins of `defaults` that are enabled at this point."""
+    """The plugins that a configuration enables at an extension point, out of kube-scheduler's `defaults`."""
     return tuple(name for name, _ in _expanded(plugins, point, tuple((name, 1) for name in defaults)))
 
 
 def weighted(plugins: Reader, defaults: Weights) -> Weights:
-    """The enabled score plugins with their weights; a weight of 0 counts as 1."""
+    """The score plugins that a configuration enables, with their weights; a weight of 0 counts as 1."""
     return tuple((name, weight or 1) for name, weight in _expanded(plugins, "score", defaults))
 
 
@@ -246,7 +246,7 @@ def _list(plugins: Reader, point: str, which: str) -> list[tuple[str, int]]:
 
 
 def check(plugins: Reader) -> None:
-    """Report unknown extension points and plugins as findings."""
+    """Add a finding for each unknown extension point or plugin in a profile's `plugins`."""
     plugins.only(*POINTS)
     for point in POINTS:
         place = plugins.mapping(point)

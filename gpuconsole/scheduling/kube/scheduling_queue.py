@@ -185,7 +185,7 @@ LineKey = tuple[PodClass, int, bool, str, Kind | None]
 class Queue:
     """All pending pods, in batches of equal pods and in gangs. Mutates.
 
-    With `whole` False, pods of gangs are queued one by one. Forks share their gangs until one of them changes a gang.
+    `whole` says whether gangs are placed all or nothing; if not, their pods are queued like others.
     """
 
     def __init__(self, whole: bool) -> None:
@@ -211,7 +211,7 @@ class Queue:
         return twin
 
     def add(self, waiter: PendingPod) -> bool:
-        """Queue a pod; False if it is queued already and nothing relevant changed, so that a refusal still holds."""
+        """Queue or update a pod; False if nothing relevant changed, so that an earlier refusal still holds."""
         old = self.waiters.get(waiter.pod)
         if old is not None:
             if _same(old, waiter):
@@ -271,7 +271,7 @@ class Queue:
             self._judge(gang)
 
     def refused(self, freed: int) -> tuple[str, ...]:
-        """Pods refused, or waiting for their victims to terminate, since capacity was last freed."""
+        """Keys of pods refused, or waiting for their victims to terminate, since capacity was last freed."""
         return tuple(pod for unit in self._units() if unit.refused_at == freed for pod in unit.pods)
 
     def recall(self, pods: frozenset[str], freed: int) -> None:
@@ -281,7 +281,7 @@ class Queue:
                 unit.refused_at = freed
 
     def untried(self, freed: int) -> Iterator[Unit]:
-        """Batches and gangs that were not refused since capacity was last freed."""
+        """Batches and gangs to try: those not refused since capacity was last freed (`PlacementState.freed`)."""
         yield from (line for line in self._lines.values() if line.refused_at != freed)
         if self.whole and self._waiting:
             # The caller sorts the units by turns that are unique, so their order here decides nothing.
@@ -348,7 +348,7 @@ def _same(old: PendingPod, new: PendingPod) -> bool:
 
 
 MARK = "delay="
-"""Prefix of the lines of `PodBackoff.memory`."""
+"""Prefix of the lines that `PodBackoff.memory` returns."""
 Turn = tuple[int, Time, Time, str]
 """Sort key in the queue: (−priority, time since which it is queued, creation time, pod key)."""
 
@@ -359,7 +359,7 @@ def gang_key(gang: str) -> str:
 
 
 class PodBackoff:
-    """Back-off times by pod, or by gang where pods start together; without settings there is no back-off. Mutates."""
+    """When refused pods, or gangs that are placed all or nothing, may be retried; at once without settings. Mutates."""
 
     def __init__(self, rule: BackoffSettings | None) -> None:
         self._rule = rule
@@ -405,7 +405,7 @@ class PodBackoff:
         return min(self.until(pod) for pod in unit.pods)
 
     def first(self, line: PodBatch, now: Time) -> str:
-        """The pod of the batch that is tried next: of those whose back-off is over, the one that has waited longest."""
+        """Key of the pod of the batch to try next: the one that has waited longest, of those whose back-off is over."""
         return line.order[2] if self.idle else self._next(line, now)[2]
 
     def _next(self, line: PodBatch, now: Time) -> Order:

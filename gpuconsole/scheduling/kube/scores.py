@@ -59,7 +59,7 @@ FORMULAS: dict[str, Callable[[int, int], int]] = {"MostAllocated": most_allocate
 
 
 def scored(resources: Weights, shape: PodClass) -> Scored:
-    """Resources that are scored for pods of this class: cpu and memory always, others only if requested."""
+    """The resources that are scored for pods of this class: cpu and memory always, others only if requested."""
     weights = dict(resources)
     lines = [(name, weights.get(name, 0), shape.counted[name]) for name in (CPU, MEMORY)]
     for name, value in shape.requests.items():
@@ -70,7 +70,7 @@ def scored(resources: Weights, shape: PodClass) -> Scored:
 
 
 def allocation(formula: str, lines: Scored) -> Callable[[NodeState], int]:
-    """Score function ⌊Σ weight · score / Σ weight⌋ over the resources that a node has ({least,most}_allocated.go)."""
+    """Make a node's score function ⌊Σ weight · score / Σ weight⌋ over its resources ({least,most}_allocated.go)."""
     of = FORMULAS[formula]
 
     def score(state: NodeState) -> int:
@@ -129,7 +129,7 @@ def preference(node: Node, shape: PodClass, added: Iterable[PreferredTerm] = ())
 
 
 def dislikes(node: Node, shape: PodClass) -> int:
-    """How many PreferNoSchedule taints the pod does not tolerate (TaintToleration, before it is normalised)."""
+    """How many PreferNoSchedule taints of the node the pod does not tolerate (TaintToleration, not normalised)."""
     # Only tolerations of that effect, or of any, count here (getAllTolerationPreferNoSchedule).
     tolerations = tuple(t for t in shape.tolerations if t.effect in ("", "PreferNoSchedule"))
     return sum(taint.effect == "PreferNoSchedule" and not tolerated(taint, tolerations) for taint in node.taints)
@@ -171,7 +171,7 @@ MOST = 1000 * MEGABYTE
 
 
 class Images:
-    """ImageLocality: prefers nodes that hold a pod's images, by their size and the share of nodes that hold each."""
+    """ImageLocality's scores: higher for nodes that hold large images of a pod, especially if many nodes hold them."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         listed = list(nodes)
@@ -222,7 +222,7 @@ class Packing:
         return True
 
     def score(self, state: NodeState, demand: PodDemand) -> int:
-        """The policy's score of a node for the pod; higher is better."""
+        """The policy's score of a node for the pod; the higher the better."""
         known = self._rooms.get(state.name)
         if known is None or known[0] is not state:
             known = self._rooms[state.name] = (state, room(state, self._model(state)))
@@ -240,7 +240,7 @@ class Packing:
 
 
 def packing(policy: PlacementPolicy) -> Packing | None:
-    """The node scorer, if the policy names a packing policy."""
+    """The scorer of the packing policy that `policy` names; None if it names none."""
     return None if policy.packing is None else Packing(policy.packing)
 
 
@@ -282,5 +282,5 @@ def typical_pods(shapes: Iterable[PodClass]) -> Typical:
 
 
 def drawn(pod: str, names: Sequence[str]) -> str:
-    """A pseudo-random node, chosen by the pod's key so that repeated runs agree."""
+    """Choose one of the named nodes pseudo-randomly by the pod's key, so that repeated runs agree."""
     return sorted(names)[zlib.crc32(pod.encode()) % len(names)]

@@ -49,11 +49,11 @@ from gpuconsole.scheduling.placement import FilterColumn, NodeRow, NodeScore, Pl
 
 Verdicts = Callable[[NodeState], str]
 Pairs = Sequence[tuple[int, int]]
-"""(raw, normalised) of one plugin for each node."""
+"""(raw, normalised) score by one plugin, for each node."""
 
 
 class TableFilter(Struct, frozen=True):
-    """One filter of the table; `ask` is None if it does not apply to the pod."""
+    """One filter of the score table; `ask` evaluates it, None if it does not apply to the pod."""
 
     plugin: str
     ask: Verdicts | None
@@ -186,7 +186,7 @@ def _node(state: NodeState) -> Node:
 
 
 class SchedulingPass:
-    """One pass over the queue. Mutates the placement state."""
+    """One attempt to place every eligible pending pod, in queue order. Mutates the placement state."""
 
     def __init__(self, ledger: PlacementState, now: Time) -> None:
         self._ledger, self._now = ledger, now
@@ -337,13 +337,13 @@ class SchedulingPass:
 
 DEFAULT = PlacementPolicy()
 START = "start="
-"""Prefix of the line of `KubePlacement.memory` that has the start of the next search, and times."""
+"""Prefix of the line of `KubePlacement.memory` that has the start of the next node search, and times."""
 _PREPARED = 32
 """Largest number of pod classes for which `prepare` fills the caches."""
 
 
 class KubePlacement:
-    """Placement by kube-scheduler's rules: holds nodes with their pods and GPUs, and the pending pods. Mutates."""
+    """The kube-scheduler engine: applies objects, and places pending pods on nodes and GPUs in passes. Mutates."""
 
     def __init__(self, policy: PlacementPolicy = DEFAULT) -> None:
         self.policy = policy
@@ -360,7 +360,7 @@ class KubePlacement:
         return self._ledger.stirred and self._queue.any_untried(self._ledger.freed)
 
     def alarm(self) -> Time | None:
-        """When the next back-off ends; None if there is none or if that time has been returned already."""
+        """The time at which the next back-off ends; None if there is none or if that time was returned before."""
         ledger = self._ledger
         if ledger.delays.idle:
             return None

@@ -35,23 +35,23 @@ from gpuconsole.scheduling.devices.dra_inventory import Stock
 from gpuconsole.scheduling.kube.filters import term_matches
 
 Place = tuple[str, str]
-"""(label, value) that a node must have; two empty strings are any node."""
+"""(label, value) that a node must have to use a volume; two empty strings mean any node."""
 ANYWHERE: Place = ("", "")
 
 
 class Volumes(Struct, frozen=True):
-    """Volumes by the claims that may use them, and by location."""
+    """Index of volumes, by the claim that may use them or by class and location."""
 
     kept: dict[str, list[PersistentVolume]]
-    """Claim → the volumes that name it, by name."""
+    """Claim → the volumes that name this claim, in the order of their names."""
     free: dict[str, dict[Place, list[PersistentVolume]]]
-    """Class → place → the volumes that name no claim, the smallest first, then by name."""
+    """Class → location → the volumes that name no claim, the smallest first, then by name."""
     labels: set[str]
     """Labels of all places in `free`."""
 
 
 class Storage(Struct, kw_only=True):
-    """Storage objects, which stay unchanged, and assumed volumes. Mutates by `hold`, `release`."""
+    """Storage objects, and volumes assumed for the claims of placed pods. Mutates by `hold` and `release`."""
 
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
     volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Storage(Struct, kw_only=True):
         return self.chosen.get(claim.key) or claim.selected_node
 
     def owner_of(self, volume: PersistentVolume) -> str:
-        """The claim that the volume is assumed for or names; empty if none."""
+        """The claim that the volume is assumed for, else that it names; empty if none."""
         return self.held.get(volume.name) or volume.claim
 
     def kept_for(self, claim: str) -> Iterator[PersistentVolume]:
@@ -123,7 +123,7 @@ class Storage(Struct, kw_only=True):
         self.chosen.update(dict.fromkeys(plan.provisions, plan.node))
 
     def release(self, plan: "VolumeBindingPlan") -> None:
-        """Undo the assumption."""
+        """Undo `hold`."""
         for _, volume in plan.bindings:
             self.held.pop(volume, None)
         for claim in plan.provisions:
@@ -164,7 +164,7 @@ class VolumeBindingPlan(Struct, frozen=True):
 
 
 def claim_name(pod: Pod, volume: PodVolume) -> str:
-    """The name of the claim that the pod's volume names, or of the one created for an ephemeral volume."""
+    """The name of the claim that a pod's volume names, or that is created for an ephemeral volume."""
     return volume.claim or f"{pod.name}-{volume.name}"
 
 
@@ -186,7 +186,7 @@ ORDER = (ELSEWHERE, NO_VOLUMES, VOLUME_GONE)
 
 
 def trouble(pod: Pod, storage: Storage) -> str:
-    """Why no node is feasible: a claim is missing, lost, terminating, or unbound with immediate binding (PreFilter)."""
+    """Why VolumeBinding rejects the pod for all nodes: a claim is missing, lost, terminating or unbound; else empty."""
     claims = []
     for volume in pod.template.volumes:
         name = claim_name(pod, volume)
@@ -306,7 +306,8 @@ ZONES: Mapping[str, str] = {
 
 
 def zone_trouble(pod: Pod, storage: Storage) -> str:
-    """VolumeZone's PreFilter: why the pod's volumes have no known zone; empty if all have one.
+    """Why VolumeZone rejects the pod for all nodes: a claim without a volume, or a missing object; empty if it does
+    not.
 
     Unbound claims of a WaitForFirstConsumer class are skipped.
     """
@@ -328,7 +329,7 @@ def zone_trouble(pod: Pod, storage: Storage) -> str:
 
 
 def zone_refusal(pod: Pod, node: Node, storage: Storage) -> str:
-    """VolumeZone: why the labels of a bound volume exclude the node; empty if none does."""
+    """Why VolumeZone rejects the node: the labels of a bound volume exclude it; empty if none do."""
     if not any(key in node.labels for key in ZONES):
         return ""
     for key in claim_keys(pod):
@@ -343,7 +344,7 @@ def zone_refusal(pod: Pod, node: Node, storage: Storage) -> str:
 
 
 def limit_refusal(pod: Pod, node: Node, others: Iterable[Pod], storage: Storage) -> str:
-    """NodeVolumeLimits: why a driver cannot attach the pod's volumes to the node; empty if it can.
+    """Why NodeVolumeLimits rejects the node: a driver cannot attach the pod's volumes; empty if it can.
 
     A volume that several pods use counts once.
     """
@@ -376,14 +377,14 @@ def _attached(pod: Pod, storage: Storage) -> Iterator[tuple[str, str]]:
 
 
 def use_refusal(pod: Pod, others: Iterable[Pod], storage: Storage) -> str:
-    """VolumeRestrictions: the reason if another pod uses a ReadWriteOncePod claim of the pod; empty otherwise."""
+    """Why VolumeRestrictions rejects the node: another pod uses the pod's ReadWriteOncePod claim; else empty."""
     single = {key for key in claim_keys(pod) if key in storage.claims and ONE_POD in storage.claims[key].access_modes}
     taken = single and any(single.intersection(claim_keys(other)) for other in others if other.key != pod.key)
     return IN_USE if taken else ""
 
 
 Promises = tuple[dict[str, str], dict[str, str], dict[str, Allocation], dict[str, set[str]]]
-"""`Storage.held` and `chosen`, `Stock.given` and `users`."""
+"""The assumed claims: `Storage.held` and `chosen`, `Stock.given` and `users`."""
 
 
 class AssumedClaims(Struct, frozen=True):
@@ -398,7 +399,7 @@ NOTHING = AssumedClaims()
 
 
 class ClaimsAndVolumes:
-    """Storage and DRA objects by table; `storage` and `stock` show them with what one pass assumes. Mutates."""
+    """Storage and DRA objects, and what a pass assumes for the claims of placed pods (`storage`, `stock`). Mutates."""
 
     TABLES = (
         *("storage_classes", "csi_nodes", "persistent_volumes", "persistent_volume_claims"),
@@ -445,7 +446,7 @@ class ClaimsAndVolumes:
         return False
 
     def hold(self, pod: Pod, node: Node) -> AssumedClaims:
-        """Assume the volumes and devices that the pod's claims get on the node."""
+        """Assume, and return, the volumes and devices that the pod's claims get on the node."""
         if not pod.template.volumes and not pod.template.resource_claims:
             return NOTHING
         binding = plan(pod, node, self.storage)
@@ -455,7 +456,7 @@ class ClaimsAndVolumes:
         return AssumedClaims(binding.volumes, tuple(sorted(grant.allocations.items())))
 
     def promises(self) -> Promises:
-        """The assumed claims, to be restored after a trial."""
+        """A copy of all assumed claims, which `put_back` restores after a trial."""
         users = {key: set(pods) for key, pods in self.stock.users.items()}
         return self.storage.held.copy(), self.storage.chosen.copy(), self.stock.given.copy(), users
 

@@ -42,7 +42,7 @@ class PodDemand(Struct, frozen=True, kw_only=True):
 
     @property
     def shared(self) -> bool:
-        """True if the pod requests part of one GPU."""
+        """True if the pod requests only part of one GPU."""
         return self.gpus == 1 and self.milli < MILLI
 
     @property
@@ -103,19 +103,19 @@ def fits(room: FreeCapacity, demand: PodDemand) -> bool:
 
 
 def whole(room: FreeCapacity, count: int) -> tuple[int, ...]:
-    """Indices of the first `count` wholly free GPUs; fewer if there are not enough."""
+    """Indices of the first `count` wholly free GPUs of a node; fewer if there are not enough."""
     return tuple(index for index, left in enumerate(room.gpus) if left == MILLI)[:count]
 
 
 def tightest(room: FreeCapacity, demand: PodDemand) -> tuple[int, ...]:
-    """GPUs by best fit: for a shared GPU the one with the least sufficient rest, the first on ties; else whole ones."""
+    """GPU indices by best fit: for part of a GPU, the one with the least sufficient rest, else whole GPUs."""
     if not demand.shared:
         return whole(room, demand.gpus)
     return (room.gpus.index(min(left for left in room.gpus if left >= demand.milli)),)
 
 
 POPULAR = 95
-"""Percent of all pods that the typical ones make up at least."""
+"""Percent of all pods that the typical pods make up at least."""
 
 Typical: TypeAlias = tuple[tuple[PodDemand, int], ...]
 """(demand, how many pods have it), the most frequent first."""
@@ -146,7 +146,9 @@ def _rank(entry: tuple[PodDemand, int]) -> tuple[int, int, int, int, str]:
 _REMEMBERED = 200_000
 
 Steps = tuple[list[int], list[int]]
-"""(cpu from which on each further typical pod fits, fragment in milli × pods below the first and from each on)."""
+"""Fragment by free cpu: (cpu from which each further typical pod fits, milli × pods below the first and from each
+on).
+"""
 
 
 class Fragmentation:
@@ -211,7 +213,7 @@ MOST_GPU = 8_000
 
 
 def best_fit(room: FreeCapacity, demand: PodDemand) -> int:
-    """Higher the less is left with the pod: ⌊100 · (1 − ½ · cpu left / 128 − ½ · GPUs left / 8)⌋ (best_fit_score.go).
+    """Score that is higher the less is left: ⌊100 · (1 − ½ · cpu left / 128 − ½ · GPUs left / 8)⌋ (best_fit_score.go).
 
     The simulator stretches the scores to 0 … 100 afterwards, which keeps their order.
     """
@@ -222,7 +224,7 @@ def best_fit(room: FreeCapacity, demand: PodDemand) -> int:
 
 
 def dot_product(room: FreeCapacity, demand: PodDemand) -> int:
-    """Higher the smaller the dot product of free capacity and requests (dot_product_score.go).
+    """Score that is higher the smaller the dot product of free capacity and requests (dot_product_score.go).
 
     Its dimensions are cpu and all GPUs together, as shares of the largest node (dimExtMethod merge, normMethod max).
     """
@@ -233,10 +235,10 @@ def dot_product(room: FreeCapacity, demand: PodDemand) -> int:
 
 
 def gpu_packing(room: FreeCapacity, demand: PodDemand) -> int:
-    """Shared GPUs first, then free GPUs of a node in use, then a free node (gpu_packing_score.go).
+    """Score that prefers shared GPUs, then free GPUs of a node in use, then an unused node (gpu_packing_score.go).
 
-    100 − a tenth of the percent left on the GPUs in use, at least 50; 50 − the wholly free GPUs that it takes, at
-    least 33; 33 − the GPUs of the free node, at least their number. 0 for a pod without GPUs.
+    100 − a tenth of the percent left on the GPUs in use, at least 50; 50 − the wholly free GPUs that it takes, at least
+    33; 33 − the GPUs of the free node, at least their number. 0 for a pod without GPUs.
     """
     if not demand.gpus:
         return 0
@@ -251,9 +253,10 @@ def gpu_packing(room: FreeCapacity, demand: PodDemand) -> int:
 
 
 def gpu_clustering(room: FreeCapacity, demand: PodDemand) -> int:
-    """Pods of one kind together (gpu_clustering_score.go). 0 for a pod without GPUs.
+    """Score that keeps pods of one kind together (gpu_clustering_score.go). 0 for a pod without GPUs.
 
-    Four bands of 25, in each the fuller node first: nodes with this kind alone, with others too, empty, with others.
+    Four bands of 25, in each the fuller node first: nodes with only this kind, with this kind and others, empty, with
+    only others.
     """
     kind = demand.kind
     if kind == NO_GPU:
@@ -276,7 +279,7 @@ def fgd_score(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> 
 
 
 def fgd_choose(room: FreeCapacity, demand: PodDemand, measure: Fragmentation) -> tuple[int, ...]:
-    """The GPU with the highest score, the lowest index among equals; whole GPUs by index."""
+    """The GPUs for a pod: for part of a GPU, the one with the highest FGD score, the first on ties; else by index."""
     if not demand.shared:
         return whole(room, demand.gpus)
     before = measure.amount(room.model, room.cpu, room.ordered)
@@ -318,7 +321,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     choose: Callable[[FreeCapacity, PodDemand, Fragmentation, Random], tuple[int, ...]]
     """Indices of the GPUs that the pod gets there."""
     draws: bool = False
-    """The node is drawn at random from all that fit the pod; `score` is not used."""
+    """True if the node is drawn at random from all that fit the pod, so that `score` is not used."""
 
 
 def _by_room(score: Callable[[FreeCapacity, PodDemand], int]) -> Policy:

@@ -63,7 +63,7 @@ MEETINGS: Mapping[str, PodFilter] = {
     POD_AFFINITY: inter_pod_affinity_filter,
     CLAIMS: dynamic_resources_filter,
 }
-"""Filters by pods anywhere, or by the volumes and devices that the pod claims."""
+"""Filters that depend on other pods, or on the ports, volumes and devices that the pod claims."""
 NODE_USAGE_SCORES: Mapping[str, Scoring] = {
     FIT: resources_fit_score,
     BALANCED: balanced_allocation_score,
@@ -74,4 +74,4 @@ WISHES: Mapping[str, PodScore] = {
     SPREAD: topology_spread_score,
     POD_AFFINITY: inter_pod_affinity_score,
 }
-"""Scores by pods anywhere, which are normalised."""
+"""Scores that depend on other pods; they are normalised."""

@@ -28,13 +28,13 @@ from gpuconsole.scheduling.kube.scores import MAX_SCORE, Images, allocation, rat
 from gpuconsole.scheduling.kube.volumes import ClaimsAndVolumes
 
 NodeFilter = Callable[[Node], str]
-"""Why a node can never take the pod, whatever runs on it; empty if it can. Preemption never helps."""
+"""Returns why a node can never take a pod, whatever runs on it; empty if it can. Preemption never helps."""
 
 UsageFilterFunction = Callable[[NodeState, int], tuple[str, ...]]
-"""Why a node has too little free for a pod of this priority; empty if it fits. Preemption may help."""
+"""Returns why a node has too little free for a pod of this priority; empty if it fits. Preemption may help."""
 
 UsageScoreFunction = Callable[[NodeState], int]
-"""Score of a node, 0 to 100, by its resource usage; such scores are not normalised."""
+"""Returns the score of a node, 0 to 100, by its resource usage; such scores are not normalised."""
 
 
 class NodeRejection(Struct, frozen=True):
@@ -53,14 +53,14 @@ class PreFilterRejection(Struct, frozen=True):
 
 
 class Nearby(PodLister, Protocol):
-    """Read access to all pods, for plugins."""
+    """Read access to all existing pods, by group and by node, for plugins."""
 
     def on(self, node: str) -> Iterable[Pod]:
         """The pods of a node."""
 
 
 class PreFilterState(Protocol):
-    """PreFilter state of a plugin for one pod."""
+    """A filter prepared for one pod (PreFilter state of a plugin)."""
 
     def refusal(self, node: Node) -> NodeRejection | None:
         """Why the node is rejected; None if it is not."""
@@ -70,7 +70,7 @@ class PreFilterState(Protocol):
 
 
 class PreScoreState(Protocol):
-    """PreScore state of a scoring plugin for one pod."""
+    """A score prepared for one pod (PreScore state of a plugin)."""
 
     def raw(self, nodes: Sequence[Node]) -> Mapping[str, int]:
         """Each node's score by name, before it is normalised."""
@@ -80,7 +80,7 @@ class PreScoreState(Protocol):
 
 
 class PodContext(Struct, frozen=True):
-    """The pod that is being scheduled."""
+    """The pod that is being scheduled, as plugins that depend on other pods or claims see it."""
 
     pod: Pod
     shape: PodClass
@@ -88,20 +88,22 @@ class PodContext(Struct, frozen=True):
 
 
 class NodeLocalFilter(Protocol):
-    """A filter that depends only on the pod and the node object, not on other pods."""
+    """Prepares a filter that depends only on the Node object, for a class of pods; None if it does not apply to
+    them.
+    """
 
     def __call__(self, rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
         """The filter for pods of this class; None if it does not apply to them (Skip)."""
 
 
 class NodeUsageFilter(Protocol):
-    """A filter by the resource usage of the node; returns None for pods that it does not apply to."""
+    """Prepares a filter by the resource usage of the node, for a class of pods; None if it does not apply to them."""
 
     def __call__(self, rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction | None: ...
 
 
 class Scoring(Protocol):
-    """A score that depends only on the pod and one node, usually on the node's resource usage.
+    """Prepares a score that depends only on the pod and one node, usually on the node's resource usage.
 
     Returns None for pods that it does not apply to.
     """
@@ -110,9 +112,9 @@ class Scoring(Protocol):
 
 
 class PodFilter(Protocol):
-    """A filter that depends on pods of any node, or on claims.
+    """Prepares a filter that depends on other pods or on claims, for one pod (PreFilter).
 
-    Returns its PreFilter state or rejection of a pod; None if it does not apply to the pod.
+    Returns its state or rejection of the pod; None if it does not apply to the pod.
     """
 
     def __call__(
@@ -121,27 +123,27 @@ class PodFilter(Protocol):
 
 
 class PodScore(Protocol):
-    """A score that depends on pods of any node.
+    """Prepares a score that depends on other pods, for one pod (PreScore).
 
-    Returns its PreScore state for a pod; None if it does not apply to the pod.
+    Returns its state; None if it does not apply to the pod.
     """
 
     def __call__(self, rules: SchedulerProfile, asker: PodContext, around: Nearby) -> PreScoreState | None: ...
 
 
 Question = Callable[[Node, Iterable[Pod]], str]
-"""Why the node refuses the pod while these other pods are on it; empty if it does not."""
+"""Returns why the node rejects the pod being scheduled while these other pods are on it; empty if it does not."""
 
 
 class Local(Struct, frozen=True):
-    """A filter by the pods of each node, some of which preemption may remove."""
+    """PreFilter state of a filter that looks at the pods on the node, some of which preemption may remove."""
 
     ask: Question
     on: Callable[[str], Iterable[Pod]]
     gone: frozenset[str] = frozenset()
-    """Pods that are assumed to be removed."""
+    """Keys of existing pods that are assumed to be removed."""
     come: tuple[tuple[str, Pod], ...] = ()
-    """(node, pod) of pods that are assumed to be there as well."""
+    """(node name, pod) of pods that are assumed to be added."""
 
     def refusal(self, node: Node) -> NodeRejection | None:
         there = [pod for pod in self.on(node.name) if pod.key not in self.gone]
@@ -156,7 +158,7 @@ class Local(Struct, frozen=True):
 
 
 class Fixed(Struct, frozen=True):
-    """A filter that does not depend on other pods, so preemption never helps."""
+    """PreFilter state of a filter that does not depend on other pods, so preemption never helps."""
 
     ask: Callable[[Node], tuple[str, ...]]
 
@@ -239,7 +241,7 @@ def _used_fractions(state: NodeState, shape: PodClass, names: list[str]) -> list
 
 
 def balance(parts: list[float]) -> int:
-    """The score of these used fractions, each 0 to 1."""
+    """The balanced-allocation score, 0 to 100, of the used fraction (0 to 1) of each resource."""
     deviation = 0.0
     if len(parts) == 2:
         deviation = abs((parts[0] - parts[1]) / 2)
@@ -353,7 +355,7 @@ def inter_pod_affinity_filter(rules: SchedulerProfile, asker: PodContext, around
 def inter_pod_affinity_score(
     rules: SchedulerProfile, asker: PodContext, around: PodLister
 ) -> InterPodAffinityScores | None:
-    """InterPodAffinity: preferred terms, of the pod and of existing pods; None if none applies."""
+    """InterPodAffinity: preferred terms of the pod and of existing pods; None if none applies."""
     found = inter_pod_affinity.preferred_weights(
         asker.pod, around, hard_weight=rules.hard_affinity_weight, ignore_theirs=rules.ignore_theirs
     )

@@ -25,13 +25,13 @@ HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 
 
 class TopologySpreadState(Struct, frozen=True):
-    """Pods that one constraint selects, counted by domain (the plugin's PreFilter)."""
+    """Matching pods by domain for one spread constraint of a pod (the plugin's PreFilter state)."""
 
     constraint: SpreadConstraint
     counts: Mapping[str, int]
     """Matching pods by value of the topology key, for every eligible domain."""
     least: int
-    """Fewest matching pods in a domain (global minimum); 0 if there are fewer domains than minDomains."""
+    """Fewest matching pods in any domain (global minimum); 0 if there are fewer domains than minDomains."""
     itself: int
     """1 if the pod matches its own constraint, else 0."""
 
@@ -176,7 +176,7 @@ def _counts(node: Node, shape: PodClass, constraint: SpreadConstraint) -> bool:
 
 
 class Skew(Struct, frozen=True):
-    """PreFilter state for one pod: the spread of the pods that its hard constraints select."""
+    """PreFilter state of PodTopologySpread for one pod: the spread by each of its hard constraints."""
 
     pod: Pod
     shape: PodClass
@@ -195,7 +195,7 @@ class Skew(Struct, frozen=True):
 
 
 class Evenness(Struct, frozen=True):
-    """PreScore state for one pod: its soft constraints, and existing pods."""
+    """PreScore state of PodTopologySpread for one pod: its soft constraints, and the existing pods."""
 
     asker: PodContext
     constraints: tuple[SpreadConstraint, ...]
@@ -211,7 +211,7 @@ class Evenness(Struct, frozen=True):
 
 
 def topology_spread_filter(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Skew | None:
-    """The filter for a pod; None for a pod without hard constraints."""
+    """PodTopologySpread's filter, prepared for a pod; None if the pod has no hard constraints."""
     constraints = constraints_of(rules, asker.pod)
     if not any(one.when_unsatisfiable == HARD for one in constraints):
         return None
@@ -219,7 +219,7 @@ def topology_spread_filter(rules: SchedulerProfile, asker: PodContext, around: P
 
 
 def topology_spread_score(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Evenness | None:
-    """The score for a pod; None for a pod without soft constraints."""
+    """PodTopologySpread's score, prepared for a pod; None if the pod has no soft constraints."""
     constraints = tuple(one for one in constraints_of(rules, asker.pod) if one.when_unsatisfiable == SOFT)
     # kube-scheduler's own default constraints also score nodes that lack a label, such as the zone.
     complete = bool(asker.pod.template.spread) or rules.spread is not None
