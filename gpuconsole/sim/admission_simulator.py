@@ -29,7 +29,7 @@ from gpuconsole.scheduling.kueue.session import KueueSession
 
 
 class AdmissionSimulator:
-    """An admission session whose decisions are applied at once. Mutates; `fork` returns an independent copy."""
+    """Runs Kueue's scheduling cycles and applies each decision at once, without pods and controllers. Mutates."""
 
     __slots__ = ("now", "session", "workloads")
 
@@ -62,7 +62,7 @@ class AdmissionSimulator:
         self.follow(Deleted(self.now, table, key))
 
     def follow(self, event: Event) -> None:
-        """Apply a change of the observed cluster."""
+        """Apply a change of the observed cluster, as `apply` and `delete` do."""
         match event:
             case Applied(_, Workload() as workload):
                 self.workloads[workload.key] = workload
@@ -84,7 +84,7 @@ class AdmissionSimulator:
         return self.session.look_up_queues(workload).cluster_queue if workload is not None else None
 
     def wake(self) -> None:
-        """Requeue inadmissible workloads affected by a change."""
+        """Requeue the inadmissible workloads of every cohort tree that had a relevant change."""
         self.session.requeue_inadmissible(self.now)
 
     def cycle(self) -> list[AdmissionDecision]:

@@ -54,7 +54,7 @@ _SET_MARKS = (
 )
 """Labels and annotations that name the pod set of a pod."""
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
-"""Annotation of pods of Jobs with a backoffLimitPerIndex (Kubernetes' indexed_job_utils.go)."""
+"""Annotation of a pod: earlier failures of its index, of Jobs with backoffLimitPerIndex (indexed_job_utils.go)."""
 _SAME = {"headgroup": "head"}
 """Controllers' name of a pod set → Kueue's name."""
 
@@ -66,11 +66,11 @@ def with_pod_indexes(
     names: Mapping[str, Place] = {},
     over: Sequence[str] = (),
 ) -> dict[str, Place]:
-    """Pod → its index; no two pods have the same.
+    """Find the pod set and the index of each pod, by pod key; no two pods have the same.
 
     Labels take precedence, then the job's pod names in `names`, then the pods' own fields. Others get the remaining
-    indexes in the order of `pods`: first those of their pod set, then numbers above its size. Indexes in `over` are
-    never assigned.
+    indexes in the order of `pods`: first those of their pod set, which has the number of pods in `sizes`, then numbers
+    above that. Indexes in `over` (ranges such as `1,3-5`) are finished and never assigned.
     """
     known = {part.name: part for part in sets}
     found: dict[str, Place] = {}
@@ -107,7 +107,7 @@ def _beyond(name: str, sizes: Mapping[str, int], taken: Set[Place]) -> Place:
 
 
 def labelled_index(pod: Pod, part: PodSet) -> int | None:
-    """The index in its pod set by a pod's labels; None without such labels.
+    """Return a pod's index in its pod set by its labels; None without such labels.
 
     Pods of several jobs in one pod set count from 0 in each; a leader's workers count from 1, as the leader is 0.
     """
@@ -124,7 +124,7 @@ def labelled_index(pod: Pod, part: PodSet) -> int | None:
 
 
 def failures_before(pod: Pod) -> int | None:
-    """The failures of a pod's index before it was created, by the Job controller's annotation; None without it."""
+    """Return how often a pod's index had failed before the pod was created (annotation `FAILURES`); None without it."""
     return _number(pod, FAILURES)
 
 
@@ -157,7 +157,7 @@ Owners: TypeAlias = tuple[Workload | None, Job | None, Job | None]
 
 
 class GroupCounts(Struct, frozen=True):
-    """Cached counts of a group, valid while its pods and objects are the same."""
+    """The running group built from some pods, cached while these pods and their owners are the same objects."""
 
     members: tuple[Pod, ...]
     owners: Owners
@@ -167,7 +167,7 @@ class GroupCounts(Struct, frozen=True):
     over: bool
     """True if all of its work is done."""
     written: tuple[Object, ...]
-    """Objects that the counting changed."""
+    """Objects that building the group changed; using the cache writes them again."""
 
     def is_of(self, members: Sequence[Pod], owners: Owners) -> bool:
         """True if the counts are of these same pods and owners."""
@@ -176,9 +176,9 @@ class GroupCounts(Struct, frozen=True):
 
 
 def adopt_group(world: World, key: str, members: Sequence[Pod], counted: dict[str, GroupCounts]) -> None:
-    """Build a running group from its pods: count them, and set the timers of work under way.
+    """Build the running group with this key from its existing pods: count them, and set the timers of work under way.
 
-    `counted` is a cache, which is read and updated.
+    `counted` caches the counts by group key between calls; it is read and updated.
     """
     first = members[0]
     group = RunningGroup(key=key, workload=first.workload, job=first.job, pods=tuple(pod.key for pod in members))
@@ -237,7 +237,7 @@ def _set_timers(world: World, known: GroupCounts) -> None:
 
 
 def leave_behind(world: World, pod: Pod) -> None:
-    """Set the timer of a terminating pod without a running group."""
+    """Set the timer that deletes a terminating pod left from an earlier start of its job."""
     if pod.gang:
         world.put(replace(pod, gang="", gang_size=0))
     _terminate(world, pod)
@@ -424,7 +424,7 @@ def begin_with(world: World, objects: Iterable[Object]) -> None:
 
 
 def take_over(world: World, counted: dict[str, GroupCounts]) -> Steps[None]:
-    """Give every group of pods its RunningGroup and timers, create missing objects; `counted` as for `adopt_group`."""
+    """Build the running groups and timers of all pods, and create missing objects; `counted` as for `adopt_group`."""
     _complete_pods(world)
     job_lifecycle.resume_deadlines(world)
     yield
@@ -453,7 +453,7 @@ def take_over(world: World, counted: dict[str, GroupCounts]) -> Steps[None]:
 
 
 def tell_waiting(world: World) -> None:
-    """Record for each pending workload what keeps it from being tried, if anything."""
+    """Record in each pending workload why Kueue does not try it, such as a stopped queue, if there is a reason."""
     for workload in list(world.state.table("workloads").all()):
         workloads.record_obstacle(world, workload)
 
@@ -480,7 +480,7 @@ def _complete_pods(world: World) -> None:
 
 
 def says_more(found: Object, obj: Object) -> bool:
-    """True if `obj` is `found` with facts filled in.
+    """True if `obj` differs from the observed object `found` only by facts that the simulation filled in.
 
     These are fields and the start of a pod, or the PodsReady condition of a Workload.
     """

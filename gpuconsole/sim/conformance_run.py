@@ -37,7 +37,7 @@ from gpuconsole.sim.scenario_form import ScenarioForm, StepForm
 
 Document = Mapping[str, Any]
 Queues = dict[str, list[str]]
-"""ClusterQueue → workloads."""
+"""Keys of the workloads of each ClusterQueue, by its name."""
 
 _PLACES = {table.__name__: place for place, table in enumerate(TABLES)}
 
@@ -53,7 +53,7 @@ def sorted_queues(queues: Queues) -> Queues:
 
 
 def admitted_form(decided: Iterable[AdmissionDecision]) -> list[dict[str, Any]]:
-    """The admissions of a cycle, by workload."""
+    """The admissions of a cycle by workload, in the form in which results are compared."""
     admitted = sorted((d for d in decided if isinstance(d, Admit)), key=lambda d: d.workload)
     return [
         {
@@ -66,7 +66,7 @@ def admitted_form(decided: Iterable[AdmissionDecision]) -> list[dict[str, Any]]:
 
 
 def preempted_form(decided: Iterable[AdmissionDecision]) -> list[dict[str, Any]]:
-    """The preemptions of a cycle, by workload."""
+    """The preemptions of a cycle by workload, in the form in which results are compared."""
     preempted = sorted((d for d in decided if isinstance(d, Preempt)), key=lambda d: d.workload)
     return [{"workload": d.workload, "reason": d.rule.value, "message": d.message} for d in preempted]
 
@@ -106,7 +106,7 @@ def timed_config(scenario: Document) -> KueueConfig:
 
 
 class News:
-    """Actions of the controllers since the last read. Mutates."""
+    """Collects what the controllers did since the last result entry: evictions, released quota, admissions. Mutates."""
 
     def __init__(self) -> None:
         self.evicted: dict[str, tuple[str, str]] = {}
@@ -121,7 +121,7 @@ class News:
         return bool(self.evicted or self.released or self.admitted_after_checks)
 
     def note(self, before: Workload, after: Workload, *, by_eviction: bool) -> None:
-        """Record what changed between two versions of a workload."""
+        """Record what a controller changed in a workload, from its versions before and after."""
         if before.reserved and not (after.reserved or after.finished):
             self.released.add(after.key)
         said, says = before.condition(conditions.QUOTA_RESERVED), after.condition(conditions.QUOTA_RESERVED)
@@ -236,7 +236,7 @@ class ConformanceCluster:
         self.settle()
 
     def wake(self) -> None:
-        """Requeue inadmissible workloads affected by a change."""
+        """Requeue the inadmissible workloads of every cohort tree that had a relevant change."""
         self.session.requeue_inadmissible(self.now)
 
     @property
@@ -264,7 +264,7 @@ class ConformanceCluster:
 
     @property
     def may_run_cycle(self) -> bool:
-        """True if a cycle could begin or continue."""
+        """True if the scheduler has workloads to try in a new cycle, or an unfinished cycle."""
         session = self.session
         return not session.waits_in_cycle and (session.cycle_is_open or session.has_active)
 
@@ -613,7 +613,7 @@ class BareForm(ScenarioForm, frozen=True, rename="camel"):
 
 
 def no_objections(scenario: Document) -> Iterable[str]:
-    """The default of `run_lines`: no further problems."""
+    """Report no problems: the default `objections` of `run_lines`."""
     return ()
 
 

@@ -98,7 +98,7 @@ def _at_work(world: World, group: RunningGroup) -> list[Pod]:
 
 
 def estimating_fork(world: World, run_times: RunTimes, seed: int, *, redraw: bool = False) -> World:
-    """The fork, with `seed` for random draws; only valid between moments.
+    """Fork the simulation without knowledge of its planned future, with `seed` for random draws; only between moments.
 
     With `redraw` the simulation's arrival streams continue, and their jobs take as long as the streams say; each next
     arrival is drawn again from now on, and existing spot nodes are interrupted only on command.
@@ -162,7 +162,7 @@ class Simulation:
         start: Time,
         clusters: Mapping[str, Iterable[Object]] = NO_CLUSTERS,
     ) -> "Simulation":
-        """A cluster with these objects at `start`; their events are returned by `drain()`.
+        """Start a simulation of a cluster with these objects at `start`; `drain()` returns their events.
 
         `clusters` are the objects of its MultiKueue worker clusters, if it is a manager; only the manager sends work
         there.
@@ -181,7 +181,7 @@ class Simulation:
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, *, policy: SimPolicy, seed: int) -> "Simulation":
-        """A cluster that continues from a Snapshot; `drain()` does not repeat what the Snapshot contains.
+        """Start a simulation that continues from a Snapshot; `drain()` does not repeat what the Snapshot contains.
 
         Unknown facts are filled in: unknown run times are drawn from the policy.
         """
@@ -195,7 +195,7 @@ class Simulation:
 
     @classmethod
     def on(cls, footing: LiveBase) -> Steps["Simulation"]:
-        """A cluster that continues from `footing`, equal to that from the Snapshot of its last update.
+        """Start a simulation of a live cluster from its current state in `footing`, faster than `from_snapshot`.
 
         Pending workloads get no new messages, and are not marked inadmissible; decisions are the same.
         """
@@ -240,7 +240,7 @@ class Simulation:
 
     @property
     def session(self) -> KueueSession | None:
-        """Kueue's session, for queue positions and quota; None without Kueue."""
+        """Kueue's simulated scheduler, for queue positions and quota; None without Kueue."""
         return self._world.session
 
     @property
@@ -269,7 +269,7 @@ class Simulation:
         run_to_end(self.advancing(until))
 
     def advancing(self, until: Time) -> Steps[None]:
-        """`advance` step by step; no queries or commands in between."""
+        """Like `advance`, in steps with other work in between, but no queries or commands of this simulation."""
         world = self._world
         next_time = self.next_time
         while next_time is not None and next_time <= until:
@@ -297,7 +297,7 @@ class Simulation:
         return events
 
     def snapshot(self) -> Snapshot:
-        """The cluster as it is now."""
+        """Return an immutable Snapshot of the cluster as it is now."""
         state = self._world.state
         state.time = self._world.now
         return state.freeze()
@@ -313,7 +313,7 @@ class Simulation:
         return Simulation(twin)
 
     def ahead(self, asked: Iterable[str]) -> "Simulation":
-        """A fork for forecasts, which omits records that are not needed in thousands of runs.
+        """Fork the simulation for many forecast runs, without records that these do not need.
 
         Pending workloads get no messages, except those in `asked`; later ones get no new message when only a missing
         amount changes; inadmissible workloads are marked by `show_inadmissible` only.
@@ -325,7 +325,7 @@ class Simulation:
         return Simulation(twin)
 
     def show_inadmissible(self, workloads: Iterable[str]) -> None:
-        """Record which of these workloads are inadmissible now."""
+        """Mark those of these workloads that are inadmissible now, which a fork of `ahead` does not do by itself."""
         self._world.show_inadmissible(workloads)
 
     def progress(self) -> Mapping[str, Span]:

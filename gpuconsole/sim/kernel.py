@@ -64,7 +64,7 @@ class CronDue(Struct, frozen=True, tag="cron-due"):
 
 
 class StandFor(Struct, frozen=True, tag="stand-for"):
-    """Kueue tries again to create the Workload of a job, which a ResourceQuota refused."""
+    """Kueue tries again to create a job's Workload, which a ResourceQuota refused before."""
 
     job: str
     uid: str
@@ -122,7 +122,7 @@ class RunCommands(Struct, frozen=True, tag="carry"):
 
 
 class Arrive(Struct, frozen=True, tag="arrive"):
-    """The n-th job of an arrival stream is submitted."""
+    """The job with this number of an arrival stream is submitted."""
 
     stream: int
     number: int
@@ -142,7 +142,7 @@ class RecheckNode(Struct, frozen=True, tag="reexamine"):
 
 
 class Wake(Struct, frozen=True, tag="wake"):
-    """The batch of requeues is due."""
+    """Inadmissible workloads whose requeues were batched are requeued."""
 
 
 class RequeueBackoffEnds(Struct, frozen=True, tag="backoff"):
@@ -254,7 +254,7 @@ class SavedTimer(Struct, frozen=True, array_like=True):
 
 
 class Kernel:
-    """The timers of a simulation. Mutates."""
+    """The pending timers of a simulation, in the order in which they fire. Mutates."""
 
     __slots__ = ("_heap", "_serial")
 

@@ -72,7 +72,7 @@ class LiveBase:
             yield from self._take_in()
 
     def go_on(self, followed: tuple[Snapshot, Observation]) -> Steps[None]:
-        """Update to a Snapshot, and take over the state of Kueue's queues that was observed up to it elsewhere."""
+        """Update to a Snapshot, with the state of Kueue's queues that another observer tracked up to it."""
         snapshot, observed = followed
         yield from self.update(snapshot)
         if self._observed is not None and self.at is snapshot:
@@ -130,7 +130,7 @@ class LiveBase:
         return Observation(session) if session is not None else None
 
     def keep(self, events: Iterable[Event]) -> Steps[None]:
-        """Keep the facts that a simulation's start filled in, so that later simulations need not repeat that.
+        """Keep facts that a simulation filled in at its start (its `events`), so that later ones need not repeat that.
 
         Once the cluster shows another value, that replaces the filled-in one.
         """
@@ -145,7 +145,7 @@ class LiveBase:
                 yield
 
     def completed(self) -> Snapshot:
-        """The cluster with the filled-in facts, which shares the most with the simulations started here."""
+        """The observed cluster with unknown facts filled in; simulations started here share its unchanged objects."""
         return self._world.state.freeze()
 
     def _forget_readiness(self, event: Applied | Deleted) -> None:

@@ -137,7 +137,7 @@ class Checks(StrEnum):
 
 
 class Substitute(StrEnum):
-    """The scheduler that gets the jobs of Kueue's queues where Kueue is absent."""
+    """Where Kueue is absent: the scheduler that gets the jobs that name a queue of Kueue."""
 
     KUBE = "kube-scheduler"
     VOLCANO = "volcano"
@@ -180,7 +180,7 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     capacity: Capacity = FIXED
     spot: SpotPolicy = SpotPolicy()
     equipment: GpuSetup = BARE
-    """GPU partitioning, sharing and interconnects of generated and provisioned nodes."""
+    """How GPUs of generated and provisioned nodes are partitioned, shared and connected."""
     keep_finished: Span | None = None
     """Finished workloads, with their jobs and pods, are removed after this span; None keeps them."""
     arrivals: tuple[ArrivalStream, ...] = ()

@@ -29,7 +29,7 @@ from gpuconsole.model.resources import CPU, GPU, MEMORY, Resources
 
 
 def draw(seed: int, *names: object) -> Random:
-    """The generator for one named draw."""
+    """Return the random generator of the draw with these names: the same seed and names give the same numbers."""
     return Random("/".join(map(str, (seed, *names))))
 
 
@@ -192,13 +192,13 @@ ENOUGH = 20
 NEWEST = 200
 """Number of runs of a group that count: those that began last, ended or not (ended ones alone would be short)."""
 SHARED_CHANCE = 0.5
-"""Correlation of run times of one owner, queue and size (Gaussian copula): one short job often comes with others."""
+"""Correlation of run times of one owner, queue and size (Gaussian copula): short jobs often come together."""
 STRETCH = 20
 """Longest duration drawn, as a multiple of the longest one observed."""
 
 
 class WorkKind(Struct, frozen=True):
-    """Owner, ClusterQueue and number of GPUs of a piece of work."""
+    """Owner, ClusterQueue and number of GPUs of a piece of work: runs are similar if these are equal."""
 
     owner: str
     queue: str
@@ -230,7 +230,7 @@ class Curve(Struct, frozen=True):
         return part * self.lengths[-1] / max(length, self.lengths[-1])
 
     def length(self, chance: float, known: Span = 0) -> Span:
-        """The duration exceeded with probability `chance` (0 to 1) by work that lasts longer than `known`."""
+        """The duration that work exceeds with probability `chance` (0 to 1), if it lasts longer than `known`."""
         part = chance * self.lasts(known)
         longest = self.lengths[-1]
         if part > 0.0 and part >= self.lasting[-1]:
@@ -254,11 +254,11 @@ class RunTimes(Struct, frozen=True, kw_only=True):
     """Jobs created later take as long as they state; None: the durations of all jobs are drawn."""
 
     def draws(self, created: Time) -> bool:
-        """True for work whose duration is drawn, by the creation time of its job."""
+        """True if the duration of a job created at this time is drawn, not taken as stated."""
         return self.stated_from is None or created <= self.stated_from
 
     def curve(self, kind: WorkKind) -> tuple[str, Curve | None]:
-        """The narrowest group with enough observations, by name, and its curve; None where nothing has ended yet."""
+        """Name and curve of the narrowest of the `groups` with enough ended runs; no curve if no work has ended."""
         for name in groups(kind):
             curve = self.curves.get(name)
             if curve is not None and (curve.ends >= ENOUGH or name == CLUSTER):
@@ -266,7 +266,7 @@ class RunTimes(Struct, frozen=True, kw_only=True):
         return CLUSTER, None
 
     def draw(self, seed: int, group: str, kind: WorkKind) -> Span:
-        """Total duration of a running group's work; the same for the same seed."""
+        """Draw the total duration of a running group's work (`group` is its key); the same for the same seed."""
         chance, known = _chance(seed, group, kind), self.known.get(group, 0)
         _, curve = self.curve(kind)
         if curve is None:
@@ -286,7 +286,7 @@ def _chance(seed: int, group: str, kind: WorkKind) -> float:
 
 
 def groups(kind: WorkKind) -> Iterator[str]:
-    """The groups of a piece of work, narrowest first: owner, queue and size; queue and size; queue; size; all."""
+    """Names of the groups whose curves apply to a piece of work, from owner, queue and size to all work."""
     size = _size(kind.gpus)
     yield f"owner {kind.owner}, queue {kind.queue}, {size}"
     yield f"queue {kind.queue}, {size}"

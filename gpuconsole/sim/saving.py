@@ -25,7 +25,7 @@ _O = TypeVar("_O", Object, msgspec.Raw)
 
 
 class SavedMember(Struct, frozen=True, kw_only=True):
-    """A worker cluster of a manager."""
+    """A worker cluster of a MultiKueue manager, in its saved form."""
 
     name: str
     state: bytes

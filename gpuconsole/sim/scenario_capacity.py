@@ -59,7 +59,7 @@ NO_CATALOGUE = InstanceTypeCatalogue()
 
 
 class Reading(Protocol):
-    """Parses values, and collects their errors."""
+    """Parses durations (`span`) and their distributions (`spread`) at a path of the file; adds errors to `problems`."""
 
     problems: list[str]
 
@@ -191,7 +191,7 @@ _LINKS = "engine.capacity.links"
 
 
 def equipment_of(form: EngineForm, folder: Path | None, problems: list[str]) -> GpuSetup:
-    """Read the GPU sharing and the interconnects; errors are added to `problems`."""
+    """Read the GPU setup: sharing and interconnects; errors are added to `problems`."""
     said = form.sharing
     forms = said if isinstance(said, tuple) else (said,)
     paths = [f"{SHARING_PATH}[{n}]" for n in range(len(forms))] if isinstance(said, tuple) else [SHARING_PATH]
@@ -200,14 +200,14 @@ def equipment_of(form: EngineForm, folder: Path | None, problems: list[str]) -> 
 
 
 def equip(objs: Iterable[Object], equipment: GpuSetup, problems: list[str]) -> tuple[Object, ...]:
-    """Apply the GPU setup to the nodes among the objects."""
+    """Partition, share and connect the GPUs of the nodes among the objects by the GPU setup; returns all objects."""
     if equipment == BARE:
         return tuple(objs)
     return tuple(_of(obj, equipment, problems) if isinstance(obj, Node) else obj for obj in objs)
 
 
 def equip_steps(steps: Iterable[Step], equipment: GpuSetup, problems: list[str]) -> tuple[Step, ...]:
-    """Apply the GPU setup to the nodes that steps create."""
+    """Do the same as `equip` for the nodes that steps create."""
     return tuple(
         replace(
             step,

@@ -107,7 +107,7 @@ def _gather_wake_ups(world: World) -> None:
 
 
 def wake(world: World) -> None:
-    """Requeue the batched workloads."""
+    """Requeue the inadmissible workloads whose requeues were batched, and let a cycle try them."""
     world.wake_at = None
     if world.session is not None:
         world.session.requeue_inadmissible(world.now)

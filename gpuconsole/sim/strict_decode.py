@@ -27,7 +27,7 @@ _WORDS = {
 
 
 def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | None:
-    """Decode `data` as `form`. Errors are added to `problems`, one line each; then the result is None."""
+    """Decode `data` as `form`; None if it has errors, which are added to `problems`, one line each, with their path."""
     unknown = [_line(path, found.path[:-1], _unknown(found)) for found in unknown_keys(data, form)]
     result, misfits = fit(data, form)
     problems += unknown

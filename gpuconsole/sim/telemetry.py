@@ -32,7 +32,7 @@ _MEASURES = (
 
 
 class GpuUsagePattern(Struct, frozen=True):
-    """A pod's GPU usage; fractions of 1."""
+    """How a pod uses its GPUs, as fractions from 0 to 1: time busy, SM activity, memory."""
 
     busy: float
     sm: float
@@ -49,7 +49,7 @@ class _Values(Struct, frozen=True):
 
 
 def chance(*words: object) -> float:
-    """A number in [0, 1) that depends on these words only."""
+    """A pseudorandom number in [0, 1) that depends on these words only."""
     # Sums of words that differ in one digit differ little: a product with a large odd number spreads them.
     return crc32("/".join(map(str, words)).encode()) * 2_654_435_761 % 2**32 / 2**32
 

@@ -58,7 +58,7 @@ class WorkerCluster(Protocol):
 
 
 class MultiKueueMember(Struct, frozen=True, kw_only=True):
-    """A worker cluster, and the time since which the manager cannot reach it."""
+    """A worker cluster, and since when the manager cannot reach it (None: it can)."""
 
     cluster: WorkerCluster
     lost: Time | None = None
@@ -107,7 +107,7 @@ class QuotaUsage:
             self._add(new, 1)
 
     def forget(self) -> None:
-        """Recount all namespaces, after changes that bypassed the cache."""
+        """Discard all counts after changes that bypassed the cache; each namespace is counted again when queried."""
         self._quotas.clear()
 
     def fork(self) -> "QuotaUsage":
@@ -172,7 +172,7 @@ def first_group_phase(policy: SimPolicy) -> str:
 
 
 def placement_engine(policy: SimPolicy) -> PlacementEngine:
-    """The placement of a simulation's pods: one engine, or two side by side."""
+    """Create the engine that places the pods of a simulation: one scheduler, or two side by side."""
     first = _engine(policy.placement)
     return (
         first
@@ -199,7 +199,7 @@ def _engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEng
 
 
 NEVER: Time = 2**62
-"""A moment that does not come."""
+"""A time later than any other: something that never happens."""
 
 
 class RunningGroup(Struct, frozen=True, kw_only=True):
@@ -237,7 +237,7 @@ class RunningGroup(Struct, frozen=True, kw_only=True):
     refusal: str = ""
     """The API server's message."""
     solo: bool = False
-    """Its pods work independently, each as soon as it has a node."""
+    """True if its pods work independently, each as soon as it has a node."""
     is_reported: bool = field(default=False, name="told")
     """True if the history already says that the gang is not scheduled."""
 
@@ -258,12 +258,12 @@ class RunningGroup(Struct, frozen=True, kw_only=True):
 
 
 def is_member(pod: Pod, group: RunningGroup) -> bool:
-    """False for a terminating pod whose job has restarted already."""
+    """True if a pod belongs to its running group; False for a terminating pod of an earlier start of its job."""
     return not (pod.deleted and pod.created < group.formed)
 
 
 def running_group_key(pod: Pod) -> str:
-    """The running group of a pod: its Workload's key, else its job's, else its own."""
+    """The key of a pod's running group: that of its Workload, else of its job, else of the pod."""
     return pod.workload or pod.job or f"Pod/{pod.key}"
 
 
@@ -273,7 +273,7 @@ VOLCANO_JOB = "VolcanoJob/"
 
 
 class VolcanoChange(Struct, frozen=True):
-    """A change of a Volcano Job's pod or a PodGroup, before and after; None where it does not exist."""
+    """A changed pod of a Volcano Job or PodGroup, before (None: created) and after (None: deleted)."""
 
     old: Pod | PodGroup | None
     new: Pod | PodGroup | None
@@ -442,7 +442,7 @@ class World:
             self.changes.append(VolcanoChange(self.state.get(type(obj), obj.key), obj))
 
     def introduce(self, obj: Object) -> None:
-        """Pass a new or changed object to the schedulers that use it."""
+        """Tell Kueue's session, the placement engine and the autoscalers of a new or changed object."""
         match obj:
             case Pod():
                 self._note_claims(obj)
@@ -595,7 +595,7 @@ class World:
             self.unclaimed = self.unprovided = True
 
     def withdraw(self, table: str, key: str) -> None:
-        """Remove an object from the schedulers; `table` as in `model.objects.TABLES`."""
+        """Tell the schedulers that an object was deleted; `table` as in `model.objects.TABLES`."""
         is_pod, is_workload = table == TABLES[Pod], table == TABLES[Workload]
         self.fleet.stirred = self.fleet.stirred or not is_workload
         if is_pod:
@@ -655,7 +655,7 @@ class World:
         return sum(latencies.of(step).sample(self.latency_draw(step, *of)) for step in steps)
 
     def latency_draw(self, *names: object) -> Random:
-        """The generator for values that depend on controller latencies."""
+        """The random generator of a draw that depends on controller latencies, by its names (see `run_times.draw`)."""
         return draw(self.seed, *((self.latency_run,) if self.latency_run else ()), *names)
 
     def uid(self, kind: str, key: str) -> str:

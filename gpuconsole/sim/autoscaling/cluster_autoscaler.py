@@ -48,7 +48,7 @@ NO_SCALE_DOWN = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
 class ExpansionOption(Struct, frozen=True):
-    """A group that would help: the number of nodes to add, and the pods that fit on them."""
+    """One possible scale-up of a node group: the number of nodes to add, and the pods that fit on them."""
 
     group: ScalingGroup
     nodes: int
@@ -62,7 +62,7 @@ class ExpansionOption(Struct, frozen=True):
 def estimate(
     group: ScalingGroup, template: Node, price: float, pods: Sequence[Pod], most: int
 ) -> ExpansionOption | None:
-    """The number of nodes of a group that the pods need, at most `most`; None if the group helps no pod."""
+    """The scale-up of a group (`price` in USD an hour) for these pods, at most `most` nodes; None if it helps none."""
     shapes = PodClasses()
     rooms: list[NodeFit] = []
     helped = []
@@ -108,7 +108,7 @@ def utilization(node: Node, pods: Iterable[Pod]) -> float:
 
 
 def blocker(node: Node, pods: Iterable[Pod], allowances: Allowances) -> str:
-    """Why a node's pods cannot be moved; empty if they can (drainability rules of the Cluster Autoscaler)."""
+    """Why the Cluster Autoscaler cannot evict a node's pods; empty if it can (its drainability rules)."""
     if node.annotations.get(NO_SCALE_DOWN) == "true":
         return "scale down is disabled by annotation"
     for pod in sorted(pods, key=lambda pod: pod.key):
@@ -135,9 +135,10 @@ def unneeded(
     allowances: Allowances,
     policy: AutoscalerPolicy,
 ) -> tuple[list[str], dict[str, str]]:
-    """Nodes that can be removed together, and what blocks the removal of other underutilized ones.
+    """Return nodes that can be removed together, and for other underutilized nodes what blocks their removal.
 
-    Each node's pods are placed on others before the next node is checked; a node that received some is kept.
+    `rooms` is the free capacity of all nodes. Each node's pods are placed on others before the next node is checked; a
+    node that received some is kept.
     """
     by_name = {room.node.name: room for room in rooms}
     found: list[str] = []
@@ -244,7 +245,7 @@ def scale_up(world: World, policy: AutoscalerPolicy, view: AutoscalerView) -> bo
 
 
 def rooms_left(world: World, view: AutoscalerView, policy: AutoscalerPolicy) -> list[NodeFit]:
-    """Free capacity of remaining and starting nodes of the groups, less what is promised to ProvisioningRequests."""
+    """Free capacity for pending pods: of existing and starting nodes, less what is promised to ProvisioningRequests."""
     there = [room for room in view.rooms() if room.node.name in view.nodes]
     known = {group.name: group for group in policy.groups}
     for instance in view.starting:
@@ -270,14 +271,14 @@ def workload_of(request: ProvisioningRequest) -> str:
 
 
 def without_room(view: AutoscalerView, rooms: Sequence[NodeFit], pods: Iterable[Pod]) -> list[Pod]:
-    """Place pods first-fit, which takes capacity from `rooms`; returns those that fit nowhere."""
+    """Place pods on the first node that they fit, which takes capacity from `rooms`; returns those that fit nowhere."""
     return [pod for pod in pods if first_fit(rooms, view.shapes.of(pod.template)) is None]
 
 
 def options_for(
     world: World, policy: AutoscalerPolicy, view: AutoscalerView, pods: Sequence[Pod]
 ) -> tuple[list[ExpansionOption], list[str]]:
-    """The groups whose scale-up would help, and why the others would not."""
+    """Return the scale-ups that would help one of these pods, and for each other group why it does not help."""
     options, reasons = [], []
     for group in policy.groups:
         backoff = world.fleet.backoffs.get(group.name)
@@ -322,7 +323,7 @@ def _template(world: World, policy: AutoscalerPolicy, group: ScalingGroup) -> No
 
 
 def grow(world: World, policy: AutoscalerPolicy, option: ExpansionOption, view: AutoscalerView) -> None:
-    """Request machines for a group. Unavailable ones never join, which is noticed after the provisioning timeout."""
+    """Scale up a group: request its machines. Unavailable ones never join, which the provisioning timeout shows."""
     offering = offering_of(policy, option.group)
     assert offering is not None
     name = option.group.name
@@ -413,7 +414,7 @@ def fill(world: World, policy: AutoscalerPolicy) -> None:
 
 
 def gather(world: World, policy: AutoscalerPolicy) -> None:
-    """Schedule a scan at the next multiple of the scan interval, after a change."""
+    """After a change, schedule a scan at the next multiple of the scan interval."""
     _scan_at(world, _next_tick(world.now, policy.scan_interval))
 
 

@@ -91,7 +91,7 @@ class AutoscalerView:
 
     @cached_property
     def homeless(self) -> list[Pod]:
-        """Pods on draining nodes, which their owners will recreate elsewhere."""
+        """Pods on draining nodes, which need capacity elsewhere: their owners will recreate them."""
         names = sorted(self.drained)
         return [pod for name in names for pod in self.pods.get(name, ()) if pod.job or pod.workload]
 
@@ -101,7 +101,7 @@ class AutoscalerView:
         return [i for i in self.instances() if i.ready is None and i.leaving is None]
 
     def rooms(self, without: Iterable[str] = ()) -> list[NodeFit]:
-        """Capacity for moved pods: remaining nodes, without those named, then starting machines."""
+        """Free capacity for moved pods: of existing nodes except those in `without`, then of starting machines."""
         gone = set(without)
         return [room.copy() for room in self._rooms if room.node.name not in gone]
 
@@ -122,7 +122,7 @@ class AutoscalerView:
 
     @cached_property
     def pools(self) -> Pools:
-        """The NodePools, and what their limits leave."""
+        """The NodePools with their offerings, and how much their limits still allow."""
         return Pools(self.node_pools.values(), self.offers, {name: self._used(name) for name in self.node_pools})
 
     def _used(self, pool: str) -> Resources:
@@ -134,7 +134,7 @@ class AutoscalerView:
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 SPOT_OPTIONS = 15
-"""Minimum number of cheaper types for the replacement of one spot node by a spot node."""
+"""Minimum number of cheaper instance types without which a spot node is not replaced by another spot node."""
 MOST_AT_ONCE = 100
 BALANCED_K = 2
 _UNBOUNDED = 2**31 - 1
@@ -153,20 +153,22 @@ class DisruptionCandidate(Struct, frozen=True):
 
     @property
     def empty(self) -> bool:
+        """True if no pod has to be evicted."""
         return self.disruption <= 1.0
 
     @property
     def ratio(self) -> float:
+        """USD an hour that its removal saves, per unit of disruption cost."""
         return self.price / self.disruption
 
 
 class Move(Struct, frozen=True):
-    """A disruption: the nodes to remove, and their replacement, if any."""
+    """A planned disruption: the nodes to remove, and the node that replaces them, if any."""
 
     nodes: tuple[str, ...]
     new: PlannedNode | None = None
     saving: float = 0.0
-    """USD an hour, by the cheapest offering of the new one."""
+    """USD an hour that the disruption saves, if the replacement is its cheapest offering."""
     more: tuple[PlannedNode, ...] = ()
     """Further replacements; only a drifted node is replaced by several nodes."""
 
@@ -196,7 +198,7 @@ def sorted_candidates(candidates: Iterable[DisruptionCandidate]) -> list[Disrupt
 
 
 def waits_for(pool: NodePool) -> Span | None:
-    """Time after the last pod event before a node may be consolidated; None is never."""
+    """Return a pool's consolidateAfter: the time without pod events before a node may be consolidated; None: never."""
     return None if pool.consolidate_after == "Never" else parse_span(pool.consolidate_after or "0s")
 
 
@@ -238,7 +240,7 @@ def multi_node(view: AutoscalerView, candidates: Sequence[DisruptionCandidate], 
 def consolidate(
     view: AutoscalerView, candidates: Sequence[DisruptionCandidate], *, spot_to_spot: bool
 ) -> tuple[Move | None, str]:
-    """Replace these nodes by at most one cheaper node, or return why not."""
+    """Plan to replace these nodes by at most one cheaper node; returns None and the reason if that is impossible."""
     names = tuple(one.node for one in candidates)
     moving = [pod for one in candidates for pod in one.pods]
     result = plan([*moving, *view.homeless, *view.waiting], view.rooms(names), view.pools, view.shapes)
@@ -258,7 +260,7 @@ def consolidate(
 
 
 def replacement_of(view: AutoscalerView, one: DisruptionCandidate) -> tuple[Move | None, str]:
-    """Replace a drifted node, whatever the price of the nodes that its pods need."""
+    """Plan to replace a drifted node, at any price; returns None and the reason if that is impossible."""
     result = plan([*one.pods, *view.homeless, *view.waiting], view.rooms((one.node,)), view.pools, view.shapes)
     for pod in one.pods:
         if pod.key in result.failed:
@@ -268,7 +270,7 @@ def replacement_of(view: AutoscalerView, one: DisruptionCandidate) -> tuple[Move
 
 
 def approved(view: AutoscalerView, move: Move, candidates: Sequence[DisruptionCandidate]) -> tuple[bool, str]:
-    """True if the Balanced policy approves the move: its share of the savings against its share of the disruption."""
+    """Whether the Balanced policy approves the move (saved against disrupted fraction), and its score as text."""
     pools = {one.pool.name: one.pool for one in candidates}
     verdict, text = True, ""
     total = sum(one.price for one in candidates)

@@ -9,7 +9,7 @@ DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 
 
 class Allowances:
-    """Remaining disruptions of each PodDisruptionBudget. Mutates by `spend`."""
+    """How many more pods each PodDisruptionBudget lets be evicted. Mutates by `spend`."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget], pods: Iterable[Pod]) -> None:
         everything = list(pods)
@@ -40,7 +40,7 @@ class Allowances:
 
 
 def annotated(pod: Pod, key: str) -> str:
-    """An annotation of a pod or of its template; empty if absent."""
+    """Return an annotation of a pod, else of its template; empty if absent."""
     return pod.annotations.get(key) or pod.template.annotations.get(key, "")
 
 

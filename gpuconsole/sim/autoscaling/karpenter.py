@@ -85,7 +85,7 @@ def _retry(world: World) -> None:
 
 
 def launch_planned(world: World, policy: KarpenterPolicy, planned: PlannedNode, why: str = "") -> str:
-    """Launch the planned node; returns its name, or an empty string if none of its offerings is available."""
+    """Launch the planned node, for a disruption if `why` is given; returns its name, empty if no offering is left."""
     offer = _available(world, policy, planned)
     if offer is None:
         machines.say(world, "InsufficientCapacityError", NO_CAPACITY, about=f"NodePool/{planned.pool}")

@@ -52,7 +52,7 @@ def resume(world: World) -> None:
 
 
 def gather(world: World) -> bool:
-    """Let the autoscalers react to changes; True if they caused another change."""
+    """Let the autoscalers react to changes of pods and nodes; True if they changed something themselves."""
     world.fleet.stirred = False
     before = len(world.out)
     policy = world.policy.capacity
@@ -80,7 +80,7 @@ def _finish_drains(world: World) -> None:
 
 
 def go_off(world: World, timer: AutoscalerTick) -> None:
-    """Handle a timer that is due."""
+    """Run what an autoscaler's timer that is due stands for, such as a scan or the joining of a node."""
     policy = world.policy.capacity
     match timer.act:
         case Act.JOIN:

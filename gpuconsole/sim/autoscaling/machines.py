@@ -49,7 +49,7 @@ NO_CATALOGUE = InstanceTypeCatalogue()
 
 
 def say(world: World, reason: str, message: str, *, node: str = "", about: str = "", pod: str = "") -> None:
-    """Record an event of an autoscaler or the cloud, unless it repeats the last one about the same object."""
+    """Add an event of an autoscaler or the cloud to the history, unless it repeats the last one of its subject."""
     subject = about or node
     text = f"{reason}: {message}"
     if subject:
@@ -60,7 +60,7 @@ def say(world: World, reason: str, message: str, *, node: str = "", about: str =
 
 
 def group_of(world: World, name: str) -> NodeGroup:
-    """The machines of a pool; an empty group if it has none yet."""
+    """Return the node group that holds the machines of a pool or group; an empty one if it has none yet."""
     found: NodeGroup | None = world.state.table("node_groups").get(name)
     return found or NodeGroup(name=name, autoscaler=str(world.policy.capacity.__struct_config__.tag))
 
@@ -75,7 +75,7 @@ def find(world: World, node: str) -> tuple[NodeGroup, ProvisionedInstance] | Non
 
 
 def change(world: World, instance: ProvisionedInstance) -> None:
-    """Replace a machine in its group."""
+    """Store the new state of a machine in its group, in place of its previous state."""
     found = find(world, instance.name)
     if found is not None:
         group = found[0]
@@ -158,7 +158,7 @@ def _described(
 
 
 def adopt(world: World, node: Node, group: str) -> None:
-    """Add an existing node to a group's machines, at the catalogue's price."""
+    """Treat an existing node as a machine of this group, at the catalogue's price."""
     policy = world.policy.capacity
     catalogue = NO_CATALOGUE if isinstance(policy, FixedCapacity) else policy.catalogue
     instance = ProvisionedInstance(

@@ -129,7 +129,7 @@ class DisruptionOrder(Struct, frozen=True):
 
 
 class Proposal(Struct, frozen=True):
-    """A consolidation that is validated again before it is carried out."""
+    """A consolidation that is computed again when it is due, and only carried out if it is still valid."""
 
     method: str
     nodes: tuple[str, ...]
@@ -147,7 +147,7 @@ class AutoscalerState(Struct, kw_only=True):
     """State of the autoscalers of one cluster."""
 
     stirred: bool = False
-    """Pods or nodes have changed since the last reaction."""
+    """True if pods or nodes have changed since the autoscalers last reacted."""
     waiting: dict[str, Time] = field(default_factory=dict)
     """Unschedulable pods, and since when."""
     moved: dict[str, Time] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class AutoscalerState(Struct, kw_only=True):
     """Node, pod or pool → the message recorded last, which is not repeated."""
 
     def see(self, pod: Pod, now: Time) -> None:
-        """Note that a pod was created or changed."""
+        """Note a created or changed pod, to which the autoscalers then react."""
         waits = not (pod.node or pod.deleted or pod.done or pod.gates or pod.nominated_node)
         if waits and pod.reason == "Unschedulable":
             if pod.key not in self.waiting:

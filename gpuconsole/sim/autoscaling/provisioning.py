@@ -33,7 +33,7 @@ from gpuconsole.sim.policy import BARE, GpuSetup, apply_gpu_setup
 
 
 class NodeFit:
-    """A node and its free capacity. Mutates by `take` and `reset`."""
+    """The free capacity of a node, for testing where pods fit. Mutates by `take` and `reset`."""
 
     __slots__ = ("_refused", "left", "node")
 
@@ -65,14 +65,14 @@ class NodeFit:
         return fits
 
     def take(self, shape: PodClass) -> bool:
-        """Place a pod here if it fits."""
+        """Place a pod of this class here if it fits; False if it does not."""
         if not self.fits(shape):
             return False
         self._use(shape)
         return True
 
     def reset(self, left: Mapping[str, int]) -> None:
-        """Undo placements back to this free capacity."""
+        """Undo placements: set the free capacity back to `left`."""
         self.left = dict(left)
         self._refused.clear()
 
@@ -84,7 +84,7 @@ class NodeFit:
 
 
 def first_fit(rooms: Sequence[NodeFit], shape: PodClass) -> NodeFit | None:
-    """Place the pod on the first node that it fits, and return that."""
+    """Place the pod on the first node that it fits, and return that node; None if it fits none."""
     return next((room for room in rooms if room.take(shape)), None)
 
 
@@ -105,7 +105,7 @@ def node_of(
     taints: tuple[Taint, ...] = (),
     equipment: GpuSetup = BARE,
 ) -> Node:
-    """The node that a machine becomes, with its GPUs partitioned and shared."""
+    """Return the Node that a machine of this instance type becomes, with its GPUs partitioned and shared."""
     node = Node(
         name=instance.name,
         uid=f"node-{instance.name}-{instance.launched}",
@@ -197,7 +197,7 @@ def choose_offering(
     """The offering to launch: spot before on demand, as in Karpenter's AWS provider; None if none is available.
 
     On demand the cheapest; spot by price and interruption frequency (price-capacity-optimized), where each spot machine
-    in use of the same family and zone raises the price that is compared.
+    in use (`ours`) of the same family and zone raises the price that is compared.
     """
     there = [offer for offer in offers if available(offer)]
     spot = [offer for offer in there if offer.spot]
@@ -244,7 +244,7 @@ class ProvisioningPlan(Struct, frozen=True):
 
 
 class Pools:
-    """The NodePools in the order in which they are tried, with their offerings and what their limits leave."""
+    """The NodePools by weight, highest first, with their offerings and how much their limits still allow."""
 
     def __init__(
         self, pools: Iterable[NodePool], offers: Mapping[str, Sequence[PoolOffering]], used: Mapping[str, Resources]
@@ -257,14 +257,14 @@ class Pools:
         self._opening: dict[tuple[str, int, bool], list[PoolOffering]] = {}
 
     def left(self, pool: NodePool) -> dict[str, int] | None:
-        """What the pool's limits leave; None without limits."""
+        """How much of each resource the pool's limits still allow to be added; None without limits."""
         if not pool.limits:
             return None
         used = self.used.get(pool.name, EMPTY)
         return {name: limit - used.get(name, 0) for name, limit in pool.limits.items()}
 
     def fitting(self, pool: str, shape: PodClass) -> frozenset[int]:
-        """Ids of the pool's offerings that a pod of this shape tolerates and selects."""
+        """Python ids of the pool's offerings whose taints and labels suit a pod of this class, whatever its size."""
         known = self._fitting.get((pool, id(shape)))
         if known is None:
             known = frozenset(id(offer) for offer in self.offers[pool] if not refusal(offer.node, shape))
@@ -272,7 +272,7 @@ class Pools:
         return known
 
     def opening(self, pool: str, shape: PodClass, firm: bool) -> list[PoolOffering]:
-        """The pool's offerings that fit one pod of this shape; without spot if `firm`."""
+        """The pool's offerings for a new node with one pod of this class; without spot if `firm`."""
         known = self._opening.get((pool, id(shape), firm))
         if known is None:
             fitting, need = self.fitting(pool, shape), {**shape.requests, PODS: 1}

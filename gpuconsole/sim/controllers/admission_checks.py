@@ -37,7 +37,7 @@ NOT_SIMULATED = "Passed: the simulation has no controller for this check"
 
 
 def reconcile_checks(world: World, key: str) -> None:
-    """Run the controllers of a workload's checks, and apply their answers."""
+    """Let the controllers of a workload's admission checks answer, and apply their answers to the workload."""
     workload = world.workload(key)
     if workload is None:
         _give_back(world, key)
@@ -51,7 +51,7 @@ def reconcile_checks(world: World, key: str) -> None:
 
 
 def answer(world: World, key: str, name: str, state: str, message: str) -> Refusal:
-    """Set the state of a check as its controller would, or return why that is not possible."""
+    """Set the state of an admission check (`name`) of a workload (`key`), or return why that is not possible."""
     workload = world.workload(key)
     if workload is None or workload.finished:
         return f"there is no workload {key}" if workload is None else f"workload {key} is finished"

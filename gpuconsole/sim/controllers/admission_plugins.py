@@ -167,7 +167,7 @@ def quota_refusal(world: World, obj: Job | Workload | Pod | PersistentVolumeClai
 
 
 def tell_refused_claim(world: World, pod: Pod, reason: str, text: str) -> None:
-    """Record that the claim of a pod just created was refused; later retries are not recorded."""
+    """Add the refusal of a claim of a pod that was just created to the history; later retries are not recorded."""
     if pod.created == world.now:
         world.tell(
             HistoryEventKind.PENDING,
@@ -179,9 +179,10 @@ def tell_refused_claim(world: World, pod: Pod, reason: str, text: str) -> None:
 
 
 def note_refusal(world: World, group: RunningGroup, refused: int, message: str) -> RunningGroup:
-    """The running group, with the refusal of some pods noted, or cleared if none was `refused`.
+    """The running group, with the API server's refusal (`message`) of `refused` of its pods noted; 0 clears it.
 
-    It holds until usage decreases (`recount_quotas`); of repeated refusals the first time is kept.
+    The group creates no pods until quota usage decreases (`recount_quotas`); of repeated refusals the first time is
+    kept.
     """
     if not refused:
         return replace(group, refused_since=None, refusal="") if group.refused_since is not None else group
@@ -190,10 +191,7 @@ def note_refusal(world: World, group: RunningGroup, refused: int, message: str) 
 
 
 def recount_quotas(world: World) -> None:
-    """Update the usage of the next uncounted namespace's quotas.
-
-    When usage decreases or a quota changes, controllers that were refused retry.
-    """
+    """Write the current usage to the ResourceQuotas of one namespace whose usage may have changed."""
     namespace = next(iter(world.uncounted))
     changed = world.uncounted.pop(namespace)
     for quota in world.quota_usage.of(world.state, namespace):

@@ -29,7 +29,7 @@ DONE = JobEnding(True, "CompletionsReached", "Reached expected number of succeed
 
 
 def pieces(rules: BatchRules, limit: int) -> int:
-    """The number of pieces of work of a job that runs at most `limit` pods at once."""
+    """The number of pieces of work of a job, of which at most `limit` run at once."""
     if rules.completions is None or (rules.synced and limit < rules.completions):
         return limit
     return rules.completions
@@ -46,9 +46,9 @@ def over(job: Job) -> tuple[str, str]:
 
 
 def pod_duration(rules: BatchRules, whole: Span, at_once: int) -> Span:
-    """The run time of a pod: that of its template, or its share of the job's, wave after wave.
+    """The run time of a pod: that of its template, else the job's (`whole`) divided by its waves of `at_once` pods.
 
-    A share is a second at least: no pod starts and ends faster, and shorter waves would never finish.
+    It is a second at least: no pod starts and ends faster, and shorter waves would never finish.
     """
     if rules.pod_duration is not None:
         return rules.pod_duration
@@ -115,7 +115,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 def failed(job: Job, rules: BatchRules, failure: Failure) -> tuple[Job, JobEnding | None]:
-    """The job after a pod's failure, and its end if the podFailurePolicy ends it."""
+    """The job with a pod's failure counted; and how the job ends, if its podFailurePolicy ends it, else None."""
     hit = next(((n, r) for n, r in enumerate(rules.failure_rules) if _matches(r, failure)), None)
     action = hit[1].action if hit is not None else "Count"
     if hit is not None and action == "FailJob":

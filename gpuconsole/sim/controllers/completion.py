@@ -45,7 +45,7 @@ def _dismiss_followers(world: World, job: Job | None, members: list[Pod]) -> Non
 
 
 def conclude(world: World, group: RunningGroup, verdict: JobEnding) -> None:
-    """End a job and delete its remaining pods."""
+    """End a running group's job as `verdict` says, and delete its remaining pods."""
     members = pods.pods_of(world, group)
     loss = work.interrupt(world, group.key) if not verdict.succeeded else work.NOTHING
     pods.remove(world, [pod for pod in members if not pod.done], verdict.reason)

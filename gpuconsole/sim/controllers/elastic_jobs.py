@@ -58,7 +58,7 @@ def _surplus(before: tuple[PodSet, ...], after: tuple[PodSet, ...]) -> list[bool
 
 
 def take_over_slice(world: World, decision: Admit) -> None:
-    """Finish the slice that an admitted slice replaces; the new one owns its pods, which keep running."""
+    """Move the running pods of an elastic job's old slice to the slice just admitted, and finish the old slice."""
     new, old = world.workload(decision.workload), world.workload(decision.replaces)
     if new is None or old is None or old.finished:
         return

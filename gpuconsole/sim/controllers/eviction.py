@@ -22,7 +22,7 @@ from gpuconsole.sim.run_times import Step
 from gpuconsole.sim.world import RunningGroup, World
 
 LAUNCHER = "launcher"
-"""The pod set of an MPIJob whose pod starts the others."""
+"""The pod set of an MPIJob's launcher pod, which starts the workers' processes."""
 _BACKS_OFF = (conditions.ADMISSION_CHECK, conditions.PODS_READY_TIMEOUT)
 """Evictions after which a workload waits for its back-off."""
 REACTION = SECOND
@@ -120,7 +120,7 @@ def _until_deletion(world: World, key: str, kind: str, evicted: Time) -> Span:
 
 
 def go_on(world: World, workload: Workload) -> None:
-    """Continue an eviction that began before the simulation."""
+    """Resume an eviction that was under way when the simulation began: remove the pods, then release the quota."""
     evicted, group = workload.condition(conditions.EVICTED), world.groups.get(workload.key)
     since, kind = evicted.since if evicted is not None else world.now, kind_of(workload)
     if group is not None:

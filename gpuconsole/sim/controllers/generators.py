@@ -24,7 +24,7 @@ BY_TEMPLATE, BY_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJ
 
 
 def ready_flow_jobs(world: World, flow: Job, rules: FlowRules, children: Sequence[Job]) -> Iterator[Job]:
-    """Jobs of a JobFlow that do not exist yet, whose template exists and whose dependencies are complete."""
+    """The Jobs that a JobFlow creates now: those missing whose template exists and whose dependencies are complete."""
     phases = {child.name: child.phase for child in children}
     for one in rules.flows:
         needs = (phases.get(f"{flow.name}-{target}") for target in one.targets)

@@ -22,7 +22,7 @@ DEADLINE_EXCEEDED = "Job was active longer than specified deadline"
 
 
 def begin_deadline(world: World, key: str) -> None:
-    """If a job has an activeDeadlineSeconds, record that it is active from now on, and set the timer."""
+    """Start the activeDeadlineSeconds of a job, if it has one, now."""
     job = world.job(key) if key else None
     limit = deadline_of(job) if job is not None else None
     if job is not None and limit is not None:
@@ -93,7 +93,7 @@ def retire_when_due(world: World, job: Job | None, others: Iterable[Workload | P
 
 
 def pods_left(world: World, job: Job | None, last: Iterable[Pod]) -> list[Pod]:
-    """The finished pods of a job: its last ones, and those of earlier waves, which no running group has any more."""
+    """The finished pods of a job: those of its `last` wave and of earlier ones, which no running group has any more."""
     found = {pod.key: pod for one in last if (pod := world.pod(one.key)) is not None}
     if job is not None and isinstance(job.rules, BatchRules) and job.solo:
         over = count_numbers((job.batch.completed, job.batch.failed), INT32)

@@ -52,7 +52,7 @@ _SCHEDULERS = {Substitute.VOLCANO: "volcano", Substitute.KAI: "kai-scheduler"}
 
 
 def rerouted(world: World, job: Job) -> Job:
-    """The job as written for the scheduler that replaces Kueue; a job without a queue is unchanged."""
+    """Rewrite a job that has a queue for the scheduler that replaces Kueue, if any (`SimPolicy.substitute`)."""
     substitute = world.policy.substitute
     if substitute is None or not job.queue or job.volcano is not None:
         return job
@@ -100,7 +100,7 @@ def _template(
 
 
 def job_of_workload(workload: Workload) -> Job:
-    """A job equivalent to a Workload without a job."""
+    """Return a job with the pods and queue of a Workload that has no job, so that it can run without Kueue."""
     return Job(
         kind="Workload",
         namespace=workload.namespace,
@@ -305,7 +305,7 @@ def stand_for(world: World, job: Job, since: Time = 0) -> None:
 
 
 def stand_again(world: World, timer: StandFor) -> None:
-    """Retry to create a Workload that a ResourceQuota refused, if its job still needs one."""
+    """Try again to create the Workload that a ResourceQuota refused, if its job still needs one."""
     job = world.job(timer.job)
     if job is None or job.uid != timer.uid or not job.suspended or not managed(world, job):
         return

@@ -39,7 +39,7 @@ ORIGIN = "kueue.x-k8s.io/multikueue-origin"
 
 
 def exchange(world: World) -> bool:
-    """Advance the workers to now, and every dispatched workload by one step; True if any changed."""
+    """Advance all worker clusters to now, and the dispatch of every workload by one step; True if anything changed."""
     for member in world.members.values():
         member.cluster.advance(world.now)
     moved = False
@@ -71,7 +71,7 @@ def pass_on(world: World, name: str, command: Command) -> Refusal:
 
 
 def lose(world: World, name: str, lost: bool) -> Refusal:
-    """Disconnect a worker cluster or reconnect it; a disconnected one continues on its own."""
+    """Disconnect a worker cluster (`lost`) or reconnect it; a disconnected one continues on its own."""
     member = world.members.get(name)
     if member is None:
         return _no_cluster(world, name)

@@ -41,7 +41,7 @@ def ungate(world: World, workload: Workload) -> None:
 
 
 def placed_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
-    """The pods; those that have an assignment now lose their gate and select its domain, the others are unchanged."""
+    """The pods, where those with a topology assignment now are ungated and select the nodes of their domain."""
     places = _places(workload, pods)
     return [_bound(pod, places) if pod.key in places else pod for pod in pods]
 

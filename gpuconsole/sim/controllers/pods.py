@@ -99,7 +99,7 @@ def form(world: World, group: RunningGroup, pods: Sequence[Pod]) -> None:
 def create(world: World, key: str, pods: Sequence[Pod]) -> int:
     """Create pods of a running group as far as ResourceQuotas allow; returns how many the API server refuses.
 
-    Its controller tries again when the quotas have room.
+    The job's controller retries when the quotas allow more.
     """
     admitted, message = admission_plugins.admitted_pods(world, pods)
     ensure_pod_groups(world, admitted)
@@ -123,7 +123,7 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
 
 
 def reinforce(world: World, group: RunningGroup, wanted: Sequence[Pod]) -> None:
-    """Create the missing pods of a running group; the others continue to work."""
+    """Create those `wanted` pods of a running group that do not exist; the existing ones continue to work."""
     present: dict[tuple[str, int], str] = {}
     for pod in pods_of(world, group):
         if pod.done:
@@ -140,7 +140,7 @@ def reinforce(world: World, group: RunningGroup, wanted: Sequence[Pod]) -> None:
 
 
 def dismiss(world: World, group: RunningGroup, surplus: Collection[str], reason: str) -> None:
-    """Delete surplus pods of a running group."""
+    """Delete surplus pods (keys) of a running group, which no longer counts them."""
     pods = [pod for key in surplus if (pod := world.pod(key)) is not None and not pod.done]
     kept = tuple(key for key in group.pods if key not in surplus)
     on_nodes = [pod for pod in pods if pod.node and not pod.deleted]
@@ -240,10 +240,10 @@ def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "", *,
 
 
 def terminates(world: World, pod: Pod) -> Span:
-    """Termination time of a bound pod: its grace period, if its containers have started.
+    """How long a bound pod takes to terminate: its grace period, if its containers have started.
 
-    With latencies at least their start-up time: otherwise a scheduler that evicts what it has just bound would stop
-    the clock.
+    With latencies at least their start-up time: otherwise a scheduler that evicts what it has just bound would stop the
+    clock.
     """
     return max(pod.template.grace_period if pod.started else 0, world.latency("start", of=(pod.key, pod.uid)))
 
@@ -279,7 +279,7 @@ def succeed(world: World, group: RunningGroup) -> None:
 
 
 def leave_behind(world: World, group: RunningGroup) -> None:
-    """Delete a running group whose job may restart while its pods still terminate; these no longer count for a gang."""
+    """Delete the record of a running group whose pods still terminate when its job restarts; they leave their gang."""
     for pod in pods_of(world, group):
         if pod.gang:
             world.put(replace(pod, gang="", gang_size=0))
@@ -287,7 +287,7 @@ def leave_behind(world: World, group: RunningGroup) -> None:
 
 
 def disband(world: World, group: RunningGroup) -> None:
-    """Delete a running group."""
+    """Delete the record of a running group; its pods stay."""
     world.groups.pop(group.key, None)
     world.dirty.pop(group.key, None)
 
@@ -298,7 +298,7 @@ def pods_of(world: World, group: RunningGroup) -> list[Pod]:
 
 
 def subject(pod: Pod) -> str:
-    """The owner of a pod in the history: its Workload, or the pod itself."""
+    """The key under which the history reports a pod: its Workload's, or its own without a Workload."""
     return pod.workload or pod.key
 
 
@@ -312,7 +312,7 @@ def queue_of(world: World, pod: Pod) -> str:
 
 
 def vanish(world: World, pod: Pod) -> None:
-    """Delete a pod."""
+    """Delete a pod immediately, without a grace period."""
     if not pod.done:
         _leave(world, pod)
     world.drop(Pod, pod.key)

@@ -49,13 +49,13 @@ def resize_quota(world: World, queue: ClusterQueue, flavor: str, resource: str, 
 
 
 def recheck(world: World, queue: ClusterQueue | LocalQueue) -> None:
-    """Recheck the pending workloads of a queue that was created, changed or deleted."""
+    """Record again what keeps the pending workloads of a created, changed or deleted queue from being tried."""
     for workload in waiting_in(world, queue):
         workloads.record_obstacle(world, workload)
 
 
 def recheck_all(world: World) -> None:
-    """Recheck all queues after a change of an object that ClusterQueues reference."""
+    """Recheck the pending workloads of all ClusterQueues, after a change of an object that these reference."""
     for queue in list(world.state.table("cluster_queues").all()):
         recheck(world, queue)
 
@@ -67,7 +67,7 @@ def waiting_in(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]
 
 
 def holders(world: World, queue: ClusterQueue | LocalQueue) -> list[Workload]:
-    """Workloads that hold quota in a ClusterQueue, or those of a LocalQueue that hold quota."""
+    """Workloads of a ClusterQueue or LocalQueue that hold quota."""
     if isinstance(queue, ClusterQueue):
         return [w for w in _workloads(world) if w.cluster_queue == queue.name and w.reserved and not w.finished]
     return [w for w in _workloads(world) if w.local_queue == queue.key and w.reserved and not w.finished]

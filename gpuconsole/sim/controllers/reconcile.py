@@ -59,7 +59,7 @@ def reconcile_batch_job(world: World, group: RunningGroup, workload: Workload | 
 
 
 def parallelism_limit(job: Job, workload: Workload | None) -> int:
-    """The most pods of a job that may run at once: those admitted, else its parallelism."""
+    """The most pods of a job that may run at once: those that Kueue admitted, else the job's parallelism."""
     if workload is not None and workload.admission is not None:
         return sum(part.count for part in workload.admission.pod_sets)
     return sum(part.count for part in job.pod_sets)
@@ -149,7 +149,7 @@ _LONGEST_BACKOFF = 6 * MINUTE
 
 
 def settle(world: World) -> Steps[None]:
-    """Handle suspect nodes, pending checks and every changed running group, until none is left."""
+    """Handle the nodes, admission checks and running groups that have changed, until nothing changes any more."""
     while (
         world.dirty or world.unchecked or world.suspects or world.families or world.changes or world.requests
         or world.parents or world.uncounted

@@ -80,10 +80,10 @@ NODE_REPLACED = "NodeReplaced"
 
 
 def settle_second_pass(world: World, decision: Admit, at: Time) -> bool:
-    """Record the topology assignment that a second pass found; False if the workload has no quota yet.
+    """Record the topology assignment that a second pass found; False, without effect, if the workload has no quota yet.
 
-    In that case the decision is a first admission, which the caller has to carry out. Running pods stay where they are;
-    those lost with a node are recreated in the new domains.
+    Then the decision is a first admission, which the caller has to carry out. Running pods stay where they are; those
+    lost with a node are recreated in the new domains.
     """
     workload = world.workload(decision.workload)
     if workload is None or not workload.reserved:

@@ -362,13 +362,13 @@ _EVICTING_ACTIONS = (
 
 
 def ask(world: World, request: JobRequest | None) -> None:
-    """Add a request, if any, to the queue of Volcano's job controller."""
+    """Queue a request, if any, for Volcano's job controller."""
     if request is not None:
         world.requests.append(request)
 
 
 def proceed(world: World) -> None:
-    """Turn the next object change into a request; without changes, handle the next request."""
+    """Do one step of Volcano's job controller: turn an object change into a request, else handle a request."""
     if world.changes:
         ask(world, request_about(world, world.changes.pop(0)))
     else:

@@ -65,7 +65,7 @@ def pod_task(world: World, group: RunningGroup, pod: Pod) -> WorkTask:
 
 
 def task(world: World, group: RunningGroup) -> WorkTask:
-    """Read a running group's work; its duration is drawn if unknown, or if the policy uses past run times."""
+    """Determine the work of a running group by its object; the duration is drawn if unknown or by the policy."""
     doer = owner(world, group)
     todo = _stated(world, group, doer)
     if world.policy.run_times is None or todo.duration is None or doer is None:
@@ -314,7 +314,7 @@ def end_pod(world: World, timer: PodEnds) -> None:
 def count_failure(
     world: World, pod: Pod, exit_code: int | None, *, disrupted: bool = False
 ) -> batch_job.JobEnding | None:
-    """Count a pod's failure; returns the job's end if the failure ends it."""
+    """Count a failed pod for its job's backoffLimit and podFailurePolicy; returns the job's end if it ends the job."""
     job = world.job(pod.job) if pod.job else None
     group = world.groups.get(running_group_key(pod))
     if job is None or group is None or not group.solo or not isinstance(job.rules, BatchRules):

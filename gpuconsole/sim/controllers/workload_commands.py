@@ -230,7 +230,7 @@ def _group_of(world: World, key: str) -> RunningGroup | None:
 
 
 def meant(world: World, key: str) -> str:
-    """The key of the Workload with this key, or of the job with this name; the key itself without one."""
+    """Resolve the name in a command to a Workload's key: the key itself, or the name of the Workload's job."""
     workload = None if world.workload(key) is not None else _workload_of(world, key)
     return key if workload is None else workload.key
 

@@ -24,7 +24,7 @@ MOST_STEPS = 8
 
 
 def look_again(world: World, timer: ReconcileWorkload) -> None:
-    """Reconcile a workload whose timer is due, unless the timer was replaced meanwhile."""
+    """Reconcile a workload when its timer is due, unless another timer replaced that one."""
     if world.reconcile_timers.get(timer.workload) != world.now:
         return
     del world.reconcile_timers[timer.workload]

@@ -37,7 +37,7 @@ def cluster_queue_of(world: World, workload: Workload) -> str:
 
 
 def record_obstacle(world: World, workload: Workload) -> None:
-    """Record why a pending Workload is not tried at all (Kueue workload controller, before scheduling)."""
+    """Record in a pending Workload why Kueue does not try it, such as a stopped queue (Kueue: workload controller)."""
     current = world.workload(workload.key)
     if current is None or current.reserved or current.finished:
         return
@@ -61,7 +61,7 @@ def record_obstacle(world: World, workload: Workload) -> None:
 
 
 def obstacle_of(world: World, workload: Workload) -> tuple[str, str]:
-    """Reason and message of what keeps a Workload from being tried; empty strings without an obstacle."""
+    """Reason and message why Kueue does not try a Workload, such as a missing queue; empty strings if it does."""
     session = world.session
     if session is None:
         return "", ""
@@ -274,7 +274,7 @@ def _borrowed(world: World, workload: Workload) -> int:
 
 
 def tell(world: World, what: HistoryEventKind, workload: Workload, **more: object) -> None:
-    """Add an event of a workload to the history."""
+    """Add an event about a workload to the history."""
     world.tell(
         what,
         workload=workload.key,
