@@ -45,16 +45,17 @@ if TYPE_CHECKING:
 
 
 MOST_PLACES = 16
-"""Limit on the flavor positions that are tried, as their number grows with pod sets and flavors."""
+"""Maximum number of flavor positions that are tried, as their number grows with pod sets and flavors."""
 _FROM_THE_START = -1
 
 
 def possible_scheduler_states(
     session: KueueSession, snapshot: Snapshot, workload: str, other: str = ""
 ) -> Iterator[KueueSession]:
-    """Yield possible states of the session in which only `workload` and `other` are active.
+    """Yield sessions with the in-memory states that Kueue may have: all refused workloads are inadmissible but these.
 
-    There is one state for each flavor position at which the workload's search may continue.
+    Only `workload` and `other` stay active. There is one state for each flavor at which Kueue's search for the workload
+    may continue (LastTriedFlavorIdx).
     """
     subject = snapshot.workloads.get(workload)
     local_queue = snapshot.local_queues.get(subject.local_queue) if subject is not None else None
@@ -114,14 +115,14 @@ class CyclesResult(Struct):
 
     reserved: dict[str, ForecastReservation] = field(default_factory=dict)
     said: dict[str, Condition] = field(default_factory=dict)
-    """Conditions of other pending workloads, if the engine's message differs from the stored condition."""
+    """Pending workload → the condition that Kueue would write, if it differs from the stored one."""
     preempted: list[Preempt] = field(default_factory=list)
     assumptions: QueueAssumptions = NO_ASSUMPTIONS
     """Assumptions about Kueue's queues at the start."""
 
 
 class AdmissionForecaster:
-    """Runs the next scheduling cycles of an observed cluster. Mutates by `ask`; its decisions stay in forks."""
+    """Simulates the next scheduling cycles of a cluster that is observed again and again. Mutates by `ask`."""
 
     def __init__(self, config: KueueConfig) -> None:
         self.config = config
@@ -140,10 +141,10 @@ class AdmissionForecaster:
         return (self._at, self._observed) if self._at is not EMPTY else None
 
     def ask(self, snapshot: Snapshot, *, keep: bool = True) -> CyclesResult:
-        """Run the next cycles on this Snapshot.
+        """Run the next cycles on this Snapshot, in a fork.
 
-        Without `keep` the Snapshot is hypothetical: the engine stays at the previous one, and the preemptions say how
-        their victims were chosen.
+        Without `keep` the Snapshot is hypothetical: the next one is compared with the last that was kept, and the
+        preemptions say how their victims were chosen.
         """
         is_stale = self._at is not EMPTY and self._session.is_stale(snapshot.time)
         changes = change_events(self._at, snapshot)
@@ -353,9 +354,9 @@ class WorkloadForecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
     victims: tuple[str, ...] = ()
     """Workloads that it preempts."""
     by: str = ""
-    """Its preemptor."""
+    """Its preemptor; empty if it is not a victim."""
     rule: str = ""
-    """Rule by which it is a victim: the reason of Kueue's Preempted condition."""
+    """Rule by which it is preempted: the reason of Kueue's Preempted condition."""
     reason: str = ""
     message: str = ""
     """Reason and message of a pending workload, as Kueue would write them."""
@@ -378,7 +379,7 @@ class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def expected(self) -> dict[str, WorkloadForecast]:
-        """Workloads that are forecast to be admitted or to preempt others."""
+        """The forecasts of workloads that will be admitted or will preempt others, by workload."""
         return {
             key: one
             for key, one in self.prospects.items()
@@ -395,7 +396,7 @@ class Forecast(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forecaster:
-    """Forecasts one cluster repeatedly, from the changes since the last forecast. Mutates by `forecast`."""
+    """Forecasts one cluster again and again, from the changes since the last forecast. Mutates by `forecast`."""
 
     def __init__(self) -> None:
         self._foresight: AdmissionForecaster | None = None
@@ -413,9 +414,9 @@ class Forecaster:
         return _as_forecast(snapshot, outcome, assumed)
 
     def possible(self, supposed: Snapshot, policy: SimPolicy, workload: str, other: str = "") -> Iterator[Forecast]:
-        """Yield forecasts on a hypothetical Snapshot, for the possible in-memory states of Kueue about this workload.
+        """Yield a forecast on a hypothetical Snapshot for each in-memory state that Kueue may have.
 
-        Other refused workloads may be inadmissible, except `other`.
+        In these, all workloads that were refused before are inadmissible, except `workload` and `other`.
         """
         if policy.kueue is not None:
             for outcome in self._engine(policy.kueue).with_possible_state(supposed, workload, other):
@@ -549,11 +550,12 @@ class WorkloadOutlook(Struct, frozen=True, kw_only=True):
 def outlook_steps(
     simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0, found: Snapshot | None = None
 ) -> Iterator[WorkloadOutlook]:
-    """Simulate the cluster for one workload; each answer is better than the one before. To cancel, stop iterating.
+    """Forecast one workload: the start of a pending one, the preemption risk of an admitted one.
 
-    The simulation is not modified, and must not advance in the meantime. A workload that does not exist, or that is
-    neither pending nor admitted, gets an empty answer. `found` is the live or saved cluster that the simulation started
-    from, if any; running work is read from it, as in `risk`.
+    Each answer is better than the one before; to cancel, stop iterating. The simulation is not modified, and must not
+    advance in the meantime. A workload that does not exist, or that is neither pending nor admitted, gets an empty
+    answer. `found` is the live or saved cluster that the simulation started from, if any; running work is read from it,
+    as in `risk`.
     """
     now = simulation.now
     nothing = WorkloadOutlook(time=now, until=now, runs=0)

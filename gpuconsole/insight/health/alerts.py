@@ -107,7 +107,7 @@ def _queue_trouble(node: QuotaNode, now: Time) -> tuple[AlertKind | None, str]:
 
 
 def starved_text(queue: QuotaNode, starved: StarvedQueue, now: Time) -> str:
-    """`ranking is starved: 3 pending, the oldest for 12m; uses 6 of its 16 h100 GPUs while vision borrows 4`."""
+    """Format the alert: `ranking is starved: 3 pending, the oldest for 12m; uses 6 of its 16 h100 GPUs …`."""
     parts = [
         f"uses {format_quantity(one.resource, one.used)} of its {format_quantity(one.resource, one.nominal)} "
         f"{one.flavor} {_noun(one, queue.unit)} while {_borrowers_text(one)}"

@@ -225,7 +225,7 @@ FRAGMENTED = 50.0
 FEW = 8
 """Threshold: fewer idle GPUs are not reported."""
 OFTEN = 4
-"""Threshold: evictions among a group of queues that make it a preemption loop."""
+"""Threshold: evictions among a group of queues from which on it is a preemption loop."""
 PAIRS = 3
 """Number of pairs of a preemption loop that the text names."""
 
@@ -459,7 +459,7 @@ def low_utilization(snapshot: Snapshot) -> Iterator[AntiPattern]:
 
 
 def low_utilization_text(one: Average) -> str:
-    """`team speech: average SM activity 18% on 24 GPUs`."""
+    """Format an average: `team speech: average SM activity 18% on 24 GPUs`."""
     who = f"team {one.team}" if one.team else "the cluster"
     what = "SM activity" if one.sm is not None else "utilization"
     return f"{who}: average {what} {one.percent:.0f}% on {counted(one.gpus, one.unit)}, below {LOW_UTILIZATION:.0f}%"
@@ -498,7 +498,7 @@ def _unit_hourly(snapshot: Snapshot, prices: Prices, alarm: GpuAlarm) -> float:
 
 
 def oversized(snapshot: Snapshot, prices: Prices, idle: Container[str] = ()) -> Iterator[AntiPattern]:
-    """Workloads with low SM activity, except those that are known to be idle."""
+    """Find workloads that request more GPUs than they use: low SM activity. `idle` are workloads to skip."""
     for key, sm in sm_by_workload(snapshot).items():
         if sm >= LOW_SM:
             continue
@@ -571,7 +571,7 @@ def unchecked_kinds(seen: Visibility) -> tuple[str, ...]:
 
 
 def engines_of(policy: SimPolicy) -> LintEngines:
-    """Return the schedulers and the Kueue configuration that lint checks the manifests against."""
+    """Return what lint checks the manifests against: the policy's schedulers and Kueue configuration."""
     placement = placed_by(policy.placement)
     return LintEngines(
         # A cluster in which kube-scheduler is assumed may have other schedulers as well.
@@ -595,12 +595,12 @@ CODES = {
     "mig-profile-not-covered": AntiPatternCode.NEVER_FITS,
     "missing-priority-class": AntiPatternCode.MISSING_PRIORITY_CLASS,
 }
-"""Code of a lint finding → the anti-pattern that it is."""
+"""Code of a lint finding → the kind of anti-pattern that it is reported as."""
 _TABLES = {"ClusterQueue": "cluster_queues", "Cohort": "cohorts", "ResourceFlavor": "flavors", "Workload": "workloads"}
 
 
 def find(snapshot: Snapshot, engines: LintEngines, prices: Prices) -> Iterator[AntiPattern]:
-    """Find the lint findings about unfinished work that are anti-patterns."""
+    """Find the anti-patterns in manifests: the lint findings about unfinished work that waste GPUs."""
     alive = [obj for obj in snapshot.objects() if not _over(obj)]
     for finding in lint(LintFacts(alive, engines)):
         # A node with a MIG profile without quota is only a warning: no workload is refused because of it.

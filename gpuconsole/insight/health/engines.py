@@ -29,7 +29,7 @@ KUEUE = "Kueue 0.19"
 
 
 class Engine(Struct, frozen=True):
-    """The name of an engine, in full and abbreviated; both empty where there is none."""
+    """Display name of an engine, such as Kueue or Karpenter, in full and short; empty where there is none."""
 
     name: str = ""
     short: str = ""
@@ -39,7 +39,7 @@ NONE = Engine()
 
 
 class EnginesInForce(Struct, frozen=True, kw_only=True):
-    """The engines of a cluster: admission, placement, capacity (autoscaling) and GPU sharing."""
+    """The engines that handle a cluster's jobs: admission, placement, capacity (autoscaling) and GPU sharing."""
 
     admission: Engine = NONE
     placement: Engine = NONE
@@ -118,7 +118,7 @@ UNWATCHED = 60.0
 
 
 class KueueProblem(Struct, frozen=True):
-    """A symptom of Kueue not working."""
+    """A sign that Kueue does not work."""
 
     mark: str
     """Short text for the header."""

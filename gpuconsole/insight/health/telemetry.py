@@ -26,7 +26,7 @@ HOT = 87.0
 """°C at which data-centre GPUs begin to throttle."""
 HOARD_MEMORY = 0.8
 HOARD_ACTIVE = 0.05
-"""Rule HOARDING: more than this fraction of the memory is used, and the engine is active for less than this one."""
+"""Rule HOARDING: memory use above the first fraction, with an engine activity below the second."""
 BUSY = 90.0
 EMPTY_SM = 0.3
 """Rule EMPTY: utilization above this percentage, SM activity below this fraction."""
@@ -84,7 +84,7 @@ class MeasuredGpu(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """`node GPU 3`, with the MIG profile of an instance."""
+        """Display name: `node GPU 3`, for a MIG instance with its profile."""
         part = f" {self.device.profile or 'MIG'} ({self.device.instance})" if self.device.instance >= 0 else ""
         return f"{self.node} GPU {self.device.gpu}{part}"
 
@@ -95,7 +95,7 @@ class MeasuredGpu(Struct, frozen=True, kw_only=True):
 
 
 def triggered_rules(gpu: MeasuredGpu) -> Iterator[tuple[GpuAlarmRule, MeasuredGpu, str]]:
-    """Apply the alarm rules to one device."""
+    """Yield the alarm rules that apply to one device, with the device and a text."""
     for rule, text in ((GpuAlarmRule.FAULTY, _fault(gpu)), (GpuAlarmRule.HOT, _heat(gpu))):
         if text:
             yield rule, gpu, text
@@ -166,7 +166,7 @@ class Average(Struct, frozen=True, kw_only=True):
     team: str
     """A namespace; empty for the whole cluster."""
     gpus: int
-    """GPUs, or what `unit` names, that the source names and running pods have."""
+    """Number of GPUs, or what `unit` names, that run pods and are known to the source of telemetry."""
     unit: str = WHOLE_GPU.noun
     measured: int
     utilization: float | None
@@ -587,7 +587,7 @@ class _Ring:
 
 
 class Trends:
-    """Recent GPU utilization. Mutates by `take`; it may be read in the meantime."""
+    """GPU utilization in the last hour. Mutates by `take`, and may be read in the meantime by other threads."""
 
     def __init__(self, past: PastSamples = _nothing) -> None:
         """`past` is called once per node, when the node appears."""
@@ -637,7 +637,7 @@ class Trends:
         return UtilizationSample(node_telemetry.name, node_telemetry.time, places, found)
 
     def of(self, gpus: Iterable[MeasuredGpu], now: Time) -> Trend:
-        """Return the mean utilization of devices, each since its present owner holds it; see `Trend`."""
+        """Return the mean utilization of devices (see `Trend`), each only since its present pod started."""
         sums, counts = [0.0] * BINS, [0] * BINS
         for gpu in gpus:
             for time, percent in self._samples(gpu):

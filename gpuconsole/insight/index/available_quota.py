@@ -134,7 +134,7 @@ class DeviceChoice(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """`nvidia.com/mig-1g.10gb`, `DeviceClass gpu.nvidia.com`."""
+        """Return a unique name: `nvidia.com/mig-1g.10gb`, `DeviceClass gpu.nvidia.com`."""
         return f"DeviceClass {self.device_class}" if self.device_class else self.resource
 
     def counts(self, resource: str) -> bool:
@@ -176,9 +176,9 @@ class FlavorHeadroom(Struct, frozen=True):
 
     flavor: str
     available: int
-    """Could be admitted now, by nominal quota and borrowing, without preemption."""
+    """Amount that could be admitted now, by nominal quota and borrowing, without preemption."""
     own_left: int
-    """Part within nominal quota, which other queues cannot reclaim."""
+    """Part of `available` within nominal quota, which other queues cannot reclaim."""
     potential: int
     """Maximum capacity of the queue: a larger request never fits."""
     resource: str = GPU

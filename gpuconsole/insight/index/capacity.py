@@ -95,7 +95,7 @@ class QuotaCapacity:
         return self.tree.children[node] + self.tree.queue_children[node]
 
     def reach(self, node: int | None, pair: FlavorResource) -> QuotaHeadroom:
-        """Return the quota of a node; all zero if it is not in the tree.
+        """Return the lent, available and maximum quota of a node; all zero if it is not in the tree.
 
         The maximum of a cohort includes quota that its members do not lend.
         """
@@ -185,7 +185,7 @@ class StarvedQuota(Struct, frozen=True, kw_only=True):
 
 
 class StarvedQueue(Struct, frozen=True, kw_only=True):
-    """A starved ClusterQueue."""
+    """A starved ClusterQueue: its workloads are pending while others borrow its nominal quota."""
 
     queue: str
     pending: int

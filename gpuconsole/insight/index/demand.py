@@ -60,10 +60,9 @@ def wanted_accelerators(workload: Workload) -> dict[str, int]:
 
 
 def held(workload: Workload) -> Iterator[tuple[FlavorResource, int]]:
-    """Yield the quota that a workload holds by (flavor, resource); a pair may come more than once. Empty without an
-    admission.
+    """Yield the quota that a workload holds by (flavor, resource); empty without an admission.
 
-    Reclaimable pods hold no quota; they are counted by Kueue's rule.
+    A pair may come more than once. Reclaimable pods hold no quota; they are counted by Kueue's rule.
     """
     if workload.admission is None:
         return
@@ -188,7 +187,7 @@ def quota_unit(snapshot: Snapshot, resource: str) -> DeviceUnit:
 
 
 def template_units(snapshot: Snapshot, namespace: str, template: PodTemplate) -> dict[DeviceUnit, int]:
-    """Return the request of one pod, with the first of alternative requests and all devices of a shared claim."""
+    """Return what one pod requests, by unit: the first of alternative requests, all devices of a shared claim."""
     found = in_units(snapshot, template.requests)
     if not template.resource_claims:
         return found
@@ -197,12 +196,12 @@ def template_units(snapshot: Snapshot, namespace: str, template: PodTemplate) ->
 
 
 def pod_units(snapshot: Snapshot, pod: Pod) -> dict[DeviceUnit, int]:
-    """Request of a pod."""
+    """Return the accelerators that a pod requests, by unit."""
     return template_units(snapshot, pod.namespace, pod.template)
 
 
 def wanted_units(snapshot: Snapshot, workload: Workload) -> dict[DeviceUnit, int]:
-    """Request of all pods of a workload; a claim that they share counts once."""
+    """Return the accelerators that all pods of a workload request, by unit; a shared claim counts once."""
     total: dict[DeviceUnit, int] = {}
     for pod_set in workload.pod_sets:
         units = template_units(snapshot, workload.namespace, pod_set.template)
@@ -215,14 +214,14 @@ def wanted_units(snapshot: Snapshot, workload: Workload) -> dict[DeviceUnit, int
 
 
 def claimed(snapshot: Snapshot, workloads: Iterable[Workload]) -> int:
-    """DRA devices that these workloads claim."""
+    """Return the number of DRA devices that these workloads claim."""
     if not len(snapshot.resource_claim_templates) and not len(snapshot.resource_claims):
         return 0
     return sum(wanted_units(snapshot, workload).get(DRA_DEVICE, 0) for workload in workloads)
 
 
 def held_units(snapshot: Snapshot, workload: Workload) -> dict[DeviceUnit, int]:
-    """Quota of accelerators that a workload holds."""
+    """Return the accelerators in the quota that a workload holds, by unit."""
     counted = quota_accelerators(snapshot)
     return added(
         *(
@@ -234,7 +233,7 @@ def held_units(snapshot: Snapshot, workload: Workload) -> dict[DeviceUnit, int]:
 
 
 def units_of(snapshot: Snapshot, workload: Workload) -> Units:
-    """Accelerators that a workload holds, or requests while it holds none."""
+    """Return the accelerators that a workload holds, or requests while it holds none, by unit."""
     return held_units(snapshot, workload) or wanted_units(snapshot, workload)
 
 

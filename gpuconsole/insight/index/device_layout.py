@@ -123,7 +123,7 @@ class GpuUnit(Struct, frozen=True, kw_only=True):
     """`whole`, a MIG profile, the name of a DRA device, or `2/4`: the second of four replicas."""
     start: int = 0
     span: int = 0
-    """MIG memory slices that it covers; none without MIG."""
+    """Number of MIG memory slices that it covers; 0 without MIG."""
     cell: GpuCell
     """State and owner."""
 
@@ -310,7 +310,7 @@ class NodeDeviceUse(Struct, frozen=True):
 
 
 def guessed_uses(inside: NodeGpus) -> tuple[NodeDeviceUse, ...]:
-    """Return the use of devices with unknown owners, by unit; empty if all owners are known."""
+    """Count the devices of each owner, by unit, where it is unknown which device an owner has; else empty."""
     found: dict[DeviceUnit, list[GpuCell]] = {}
     for unit in inside.units:
         if unit.cell.unit != WHOLE_GPU:

@@ -35,7 +35,7 @@ Amounts = Mapping[str, float]
 
 
 class EngineQueueUse(Struct):
-    """The accelerators of one queue. Mutable: filled while pods are counted."""
+    """What the pods of one queue use and request, in accelerators. Mutable: filled while pods are counted."""
 
     held: Counter[str] = field(default_factory=Counter)
     """Accelerators of pods with a node; shared GPUs count as fractions."""
@@ -98,7 +98,7 @@ def _amounts(one: GpuAllocation) -> Amounts:
 
 
 def uses(snapshot: Snapshot, by_namespace: bool = False) -> dict[str, EngineQueueUse]:
-    """Used and pending amounts of each queue by counted resource, or of each namespace over all kinds of devices."""
+    """Return what each queue, or each namespace, uses and requests; by counted resource, or as one number."""
     found: dict[str, EngineQueueUse] = {}
     for node, held in gpu_allocations(snapshot).items():
         for one in held:
@@ -127,7 +127,7 @@ def _name(snapshot: Snapshot, one: GpuAllocation, by_namespace: bool) -> str:
 
 
 def volcano_uses(snapshot: Snapshot) -> dict[str, EngineQueueUse]:
-    """Return `uses` of Volcano's queues, with requests that are not enqueued, and enqueued requests without nodes."""
+    """Return `uses` of Volcano's queues, completed by `held_back` and `promised`."""
     found = uses(snapshot)
     _hold_back(snapshot, found)
     _promise(snapshot, found)

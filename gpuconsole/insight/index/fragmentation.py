@@ -31,7 +31,7 @@ _ROUNDING = 1e-9
 
 
 def gpu_slice_of(pod: Pod) -> str:
-    """Format the requested parts, `1 × mig-1g.10gb` or `0.5 GPU`; empty for whole GPUs, or none."""
+    """Format the parts of GPUs that a pod requests, `1 × mig-1g.10gb` or `0.5 GPU`; empty if it requests none."""
     mig = {name: count for name, count in pod.template.requests.items() if is_mig(name) and count}
     if mig:
         return ", ".join(f"{count} × {name.rpartition('/')[2]}" for name, count in sorted(mig.items()))
@@ -107,9 +107,9 @@ class TypicalPod(Struct, frozen=True, kw_only=True, rename="camel"):
     model: str
     """The requested GPU type; empty for any."""
     percent: int
-    """Percent of the typical pods."""
+    """Share of such pods among all typical pods, in percent."""
     nodes: int
-    """Number of nodes that fit one more."""
+    """Number of nodes that have room for one more such pod."""
 
 
 class Fragments(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -117,7 +117,7 @@ class Fragments(Struct, frozen=True, kw_only=True, rename="camel"):
 
     idle: int
     fragment: float
-    """GPUs, as a mean over the typical pods that do not request parts of GPUs."""
+    """Number of these GPUs, as a mean over the typical pods that do not request parts of GPUs."""
     typical: tuple[TypicalPod, ...]
     """The most frequent first."""
 
@@ -160,12 +160,12 @@ def usefulness(snapshot: Snapshot) -> Usefulness:
 
 
 def usefulness_at_most(snapshot: Snapshot) -> Usefulness:
-    """Upper bound: GPUs without a visible pod count as idle; fragments are unknown then."""
+    """Compute an upper bound: GPUs without a visible pod count as idle; fragments are unknown then."""
     return replace(_usefulness(snapshot, idle_at_most(snapshot)), fragments=NO_FRAGMENTS)
 
 
 def idle_at_most(snapshot: Snapshot) -> dict[str, GpuRow]:
-    """Return the GPU rows with all GPUs as idle that no visible pod has."""
+    """Return the rows of the GPU map by node, with every GPU as idle that no visible pod has."""
     return {row.node: _at_most(row) for row in gpu_rows(snapshot)}
 
 

@@ -211,7 +211,7 @@ def dra_devices(snapshot: Snapshot, node: str) -> int:
 
 
 class GpuMapIndex:
-    """The map of one Snapshot, with its inputs."""
+    """The GPU map of one Snapshot, with the tables and indexes that it is drawn from."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.nodes = snapshot.nodes

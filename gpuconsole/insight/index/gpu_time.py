@@ -153,13 +153,13 @@ NO_NODE = Node(name="")
 
 
 class Held(Struct, frozen=True):
-    """Devices that one pod holds."""
+    """Devices that one pod holds, in shares of a GPU (see `SHARES`)."""
 
     node: str = ""
     gpus: tuple[int, ...] = ()
     """Indices of GPUs (or replicas) on the node: several pods may share one."""
     each: int = SHARES
-    """Shares per index."""
+    """Shares of each of these GPUs."""
     own: int = 0
     """Shares of MIG instances and DRA devices, which are exclusive."""
 
@@ -224,7 +224,7 @@ def _devices_in(offered: ResourceSlice) -> int:
 
 
 class GpuTime:
-    """GPU-hours since a given time. Mutates by `note`.
+    """Counts the GPU-hours that are allocated and available, from events since a given time. Mutates by `note`.
 
     Sums are integers, so that two equal simulations have equal sums, however often each is read.
     """
@@ -302,7 +302,7 @@ class GpuTime:
                 pass
 
     def count(self, until: Time) -> None:
-        """Accumulate until a given time."""
+        """Add the GPU-hours up to a given time, as devices are allocated and available now."""
         self._used_time += self._used * (until - self._counted)
         self._total_time += self._total * (until - self._counted)
         self._counted = until
@@ -352,7 +352,7 @@ class GpuAllocation(Struct, frozen=True):
 
     pod: str
     owner: str
-    """Its owner: its Workload, its job, its gang, or itself."""
+    """Key of its Workload, of its job, of its gang, or of the pod itself."""
     namespace: str
     workload: str
     group: str

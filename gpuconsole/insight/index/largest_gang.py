@@ -62,14 +62,14 @@ class LargestGang(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AdmittableQuota(Struct, frozen=True):
-    """The largest available quota of one queue."""
+    """The queue with the largest available quota of a flavor, and that amount."""
 
     available: int
     queue: str
 
 
 class Idle:
-    """Counts of nodes by their total and idle units. Mutates by `count`."""
+    """Counts nodes by kind of GPU and by their total and idle units, to size gangs. Mutates by `count`."""
 
     def __init__(self) -> None:
         self.free: dict[GpuKind, Counter[int]] = {}
@@ -126,7 +126,7 @@ class GangLimits(Struct, frozen=True, eq=False):
         return self.each(idle)
 
     def each(self, idle: Idle) -> tuple[LargestGang, ...]:
-        """Return the largest gang of each kind, by flavor and model."""
+        """Return the largest gang of each kind, by flavor and model; `idle` counts the nodes."""
         return tuple(self._of(kind, idle) for kind in sorted(idle.free) if +idle.sizes[kind])
 
     def _of(self, kind: GpuKind, idle: Idle) -> LargestGang:

@@ -70,7 +70,7 @@ def pods_by_node(snapshot: Snapshot) -> PodsByNode:
 
 
 def updated(old: PodsByNode, rows: Sequence[Pod | None]) -> PodsByNode:
-    """Update the groups after the rows changed."""
+    """Return the pods by node and workload after the table changed to `rows`; only changed groups are new."""
     gone, come = row_changes(old.rows, rows)
     nodes: dict[str, dict[str, Pod]] = {}
     workloads: dict[str, dict[str, Pod]] = {}

@@ -63,8 +63,7 @@ class QueueCounts(Struct):
 
 
 class LocalQueueIndex:
-    """Workloads of one LocalQueue. Mutates by `add` and `remove` while it is built; immutable once it is in a
-    QueueIndex.
+    """Workloads of one LocalQueue with their counts. Mutates while it is built; immutable in a QueueIndex.
 
     A workload is removed with the same numbers with which it was added, since they depend on the workload alone.
     """
@@ -104,7 +103,7 @@ class LocalQueueIndex:
         return not self.holding and not self.waiting
 
     def longest(self) -> tuple[Time, str] | None:
-        """Start and key of the longest pending workload."""
+        """Return the start of the longest wait, and the key of that workload; None if none is pending."""
         if self._longest is None:
             self._longest = min(((since, key) for key, since in self._since.items()), default=None)
         return self._longest
@@ -178,8 +177,7 @@ def _count(amounts: dict[FlavorResource, int], pair: FlavorResource, amount: int
 
 
 def queue_order(workload: Workload) -> tuple[int, Time, str]:
-    """Return the sort key inside one ClusterQueue (Kueue §3.1): effective priority descending, queue-order timestamp,
-    uid.
+    """Return the sort key in a ClusterQueue (Kueue §3.1): effective priority descending, queue-order timestamp, UID.
 
     Not considered: the preemptor that BestEffortFIFO keeps at the head, and admission fair sharing (`positions`).
     """
@@ -321,7 +319,7 @@ def queue_index(snapshot: Snapshot) -> QueueIndex:
 
 
 def updated(old: QueueIndex, rows: Rows) -> QueueIndex:
-    """Update the index after the rows changed; unchanged parts are shared with the old index."""
+    """Return the index after the table of workloads changed to `rows`; unchanged parts are shared with the old one."""
     gone, come = row_changes(old.rows, rows)
     pages: dict[tuple[str, str], LocalQueueIndex] = {}
 
@@ -430,7 +428,7 @@ class MetricComparison(Struct, frozen=True):
 
 
 def counted(metrics: QueueMetrics, snapshot: Snapshot) -> Iterator[MetricComparison]:
-    """Compare the numbers that both Kueue's metrics and our counts have, in display order."""
+    """Yield the numbers that both Kueue's metrics and our index have for a ClusterQueue, in display order."""
     index = queue_index(snapshot).cluster_queue(metrics.queue)
     count = index.count
     both = (

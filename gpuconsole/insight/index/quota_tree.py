@@ -55,7 +55,7 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
     borrowed: int = 0
     """max(0, used − nominal) of a ClusterQueue in a cohort; at a cohort the sum of those below."""
     lent: int = 0
-    """Quota of it that others use (attributed by `capacity.lent`); at a cohort the sum."""
+    """Part of the nominal quota that others use (attributed by `capacity.lent`); at a cohort the sum."""
     borrowing_limit: int | None = None
     """None = no limit."""
     lending_limit: int | None = None

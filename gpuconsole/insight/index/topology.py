@@ -23,7 +23,7 @@ WHOLE = "cluster"
 
 
 class NodeDomain(Struct, frozen=True, eq=False):
-    """A topology domain. The lowest domains have no children; their nodes are the hosts."""
+    """A topology domain with its nodes. The lowest domains have no children; their nodes are the hosts."""
 
     path: tuple[str, ...]
     """Names from the root of the tree, so that equal names are distinct."""

@@ -137,12 +137,12 @@ def _of_pod(pod: Pod, queue: str) -> Workload:
 
 
 def running_since(since: Time) -> tuple[Condition, ...]:
-    """Return the conditions of work that has been running since then."""
+    """Return the conditions of a synthetic Workload that has been running since this time."""
     return tuple(Condition(type, True, "", "", since) for type in ("QuotaReserved", "Admitted", "PodsReady"))
 
 
 def waits_because(stand_in: Workload) -> PendingReason:
-    """Return the reason code why not all pods of a synthetic Workload run."""
+    """Return the reason code for a synthetic Workload of which not all pods run."""
     scheduled = stand_in.condition("PodScheduled")
     if scheduled is None:
         return PendingReason.NODES
