@@ -66,7 +66,7 @@ class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Number of nodes of a static pool, which is never consolidated."""
     consolidation_policy: str = "WhenEmptyOrUnderutilized"
     consolidate_after: str = ""
-    """Time since a pod was added or removed, or `Never`; empty for immediately."""
+    """Time without added or removed pods after which a node may be consolidated, or `Never`; empty for immediately."""
     expire_after: Span | None = EXPIRE_AFTER
     """Lifetime of its nodes; None for unlimited."""
     termination_grace: Span | None = None
@@ -79,7 +79,7 @@ class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
 
 def machine_hourly(node: Node) -> float | None:
-    """USD per hour of a node whose annotation has its price; None for any other."""
+    """USD per hour of a node by its price annotation; None for a node without one."""
     try:
         price = float(node.annotations.get(PRICE, ""))
     except ValueError:
@@ -105,7 +105,7 @@ class ProvisionedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True)
     leaving: Time | None = None
     """Time of the decision to remove it; None if there is none."""
     reason: str = ""
-    """Reason for its removal."""
+    """Reason for its removal; empty if it stays."""
 
     def cost(self, now: Time) -> float:
         """USD since launch."""
@@ -168,7 +168,7 @@ class ProvisioningRequestConfig(Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class RequestedPods(Struct, frozen=True):
-    """A number of pods of a PodTemplate in the same namespace."""
+    """A PodTemplate in the same namespace, and the number of its pods that a ProvisioningRequest asks for."""
 
     template: str
     count: int
@@ -204,7 +204,7 @@ class ProvisioningRequest(Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class StoredTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A PodTemplate object, which describes the pods of a ProvisioningRequest."""
+    """A PodTemplate object, to which a ProvisioningRequest refers for the pods that need capacity."""
 
     namespace: str = "default"
     name: str

@@ -49,7 +49,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
         return gpus(self.allocatable)
 
     def twin(self, name: str) -> "Node":
-        """Return a copy of this node with another name, as it joins: ready and schedulable."""
+        """Return a new node of this shape with another name: ready, schedulable, without a uid and conditions."""
         labels = {**self.labels, HOSTNAME: name} if HOSTNAME in self.labels else self.labels
         joins = replace(self, name=name, uid="", labels=labels, conditions={})
         return replace(joins, unschedulable=False, ready=True, not_ready_since=None)
@@ -103,7 +103,7 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     started: Time = 0
     finished: Time = 0
     deleted: Time = 0
-    """Time of its deletion request; it holds its node's resources until it is gone."""
+    """Time of its deletion request, 0 without one; it holds its node's resources until it is gone."""
     nominated_node: str = ""
     reason: str = ""
     """Reason for its state (`Unschedulable`, `Preempted`, `NodeLost`)."""
@@ -204,7 +204,7 @@ class QuotaScope(Struct, frozen=True, omit_defaults=True):
     scope: str
     """BestEffort, NotBestEffort, Terminating, NotTerminating, PriorityClass, CrossNamespacePodAffinity …"""
     operator: str = "Exists"
-    """Only priority classes use it."""
+    """Operator of a scopeSelector's expression; scopes other than PriorityClass only use Exists."""
     values: tuple[str, ...] = ()
 
 
@@ -259,7 +259,7 @@ class LimitRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True
 
 
 class SchedulingWorkload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A Workload of scheduling.k8s.io, which is not Kueue's Workload."""
+    """A Workload of scheduling.k8s.io: the pod groups of a job. It is not Kueue's Workload."""
 
     namespace: str = "default"
     name: str
@@ -276,7 +276,7 @@ class SchedulingWorkload(Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class CompositePodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A group of PodGroups and composite groups, which name it as their parent."""
+    """A group of pod groups: PodGroups, or other composite groups, that name it as their parent."""
 
     namespace: str = "default"
     name: str

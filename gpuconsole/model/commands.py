@@ -17,7 +17,7 @@ NOTHING: Mapping[str, Any] = {}
 
 
 class Submit(Struct, frozen=True, tag="submit", omit_defaults=True):
-    """Create these objects (jobs, workloads, pods, or any configuration), in this order."""
+    """Create these objects in this order: jobs, workloads, pods, or any configuration."""
 
     objects: tuple[Object, ...]
     documents: tuple[str, ...] = ()
@@ -199,7 +199,7 @@ class Drain(Struct, frozen=True, tag="drain", omit_defaults=True):
     grace: int | None = None
     """Grace period of the pods in seconds; None for the one of each pod."""
     sparing: bool = False
-    """Leave pods that no controller would recreate, and report them."""
+    """Leave pods that no controller would recreate on the node, and report them."""
     forced: bool = False
     """Delete pods instead of evicting them, which ignores disruption budgets."""
 

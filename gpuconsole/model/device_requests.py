@@ -37,17 +37,17 @@ NO_ACCELERATORS = ("compute-domain",)
 
 
 class OfferedUnits(Struct, frozen=True):
-    """Units in which a cluster's nodes offer accelerators. Kept between calls, because few nodes change at a time."""
+    """Unit in which a cluster's nodes offer each accelerator resource, updated as nodes change."""
 
     rows: Sequence[Node | None] = ()
-    """Rows of the table of nodes."""
+    """Rows of the table of nodes from which the units were computed."""
     nodes: Mapping[tuple[str, DeviceUnit], int] = {}
     """(resource, unit) → number of nodes that offer it in this unit."""
     units: Mapping[str, DeviceUnit] = {}
     """Resource → its unit; if nodes differ, the unit of the resource's name alone."""
 
     def updated(self, rows: Sequence[Node | None]) -> "OfferedUnits":
-        """Return the units for new rows of the node table; reads only nodes that differ."""
+        """Return the units for new rows of the node table; reads only nodes that have changed."""
         if rows is self.rows:
             return self
         counts = dict(self.nodes)
@@ -67,7 +67,7 @@ class OfferedUnits(Struct, frozen=True):
 
 NOTHING_OFFERED = OfferedUnits()
 Fields = dict[str, Any]
-"""`gpus` and `unit` of a history event."""
+"""Values for the fields `gpus` and `unit` of a history event."""
 
 
 def offered_by(node: Node) -> Iterator[tuple[str, DeviceUnit]]:
@@ -82,7 +82,7 @@ def _accelerators(amounts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def in_units(amounts: Mapping[str, int], units: Mapping[str, DeviceUnit]) -> dict[DeviceUnit, int]:
-    """Convert resource amounts to these units; other resources than accelerators are left out."""
+    """Sum the accelerators among resource amounts by unit; `units` has the unit of each resource."""
     return added(*({units.get(name) or unit_of(name): count} for name, count in amounts.items() if is_counted(name)))
 
 
@@ -92,7 +92,10 @@ def claimed_devices(
     template_of: Callable[[str], ResourceClaimTemplate | None],
     claim_of: Callable[[str], ResourceClaim | None],
 ) -> int:
-    """Count the accelerators that one pod claims by DRA; of alternatives the first, of a shared claim all."""
+    """Count the accelerators that one pod claims by DRA; of alternatives the first, of a shared claim all.
+
+    `template_of` and `claim_of` look objects up by `namespace/name`.
+    """
     found = 0
     for claim in template.resource_claims:
         made = template_of(f"{namespace}/{claim.template}") if claim.template else None
@@ -166,7 +169,7 @@ def gpus_of_node(node: Node) -> float:
 
 
 def pod_hourly(pod: Pod, node: Node | None, prices: Prices, devices: float) -> float:
-    """USD per hour of a pod's accelerators, by their fractions of a GPU; `devices` as in `amount_of_gpus`."""
+    """Return USD per hour of a pod's accelerators, by their fractions of a GPU; `devices` as in `amount_of_gpus`."""
     labels = node.labels if node is not None else NO_LABELS
     whole = len(pod.gpus) or gpus(pod.template.requests)
     return whole * gpu_hourly(node, prices) + (_parts(pod, labels) + devices) * prices.hourly(labels)
@@ -224,7 +227,7 @@ class DeviceCounter:
 
     @classmethod
     def of_state(cls, state: ClusterState, offered: OfferedUnits = NOTHING_OFFERED) -> "DeviceCounter":
-        """Create one for a changing cluster; `offered` reuses another counter's units."""
+        """Create a counter for a cluster that changes; `offered` are units that another counter has computed."""
         nodes, templates, claims = map(state.table, ("nodes", "resource_claim_templates", "resource_claims"))
         slices = state.table("resource_slices")
         allocated = lambda: (claims.freeze(), slices.freeze())  # noqa: E731
@@ -232,7 +235,7 @@ class DeviceCounter:
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> "DeviceCounter":
-        """Create one for a Snapshot."""
+        """Create a counter for a Snapshot."""
         nodes, templates, claims = snapshot.nodes, snapshot.resource_claim_templates, snapshot.resource_claims
         allocated = (claims, snapshot.resource_slices)
         return cls(lambda: nodes, nodes.get, templates.get, claims.get, allocated=lambda: allocated)

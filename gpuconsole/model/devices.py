@@ -19,13 +19,13 @@ NO_COUNTERS: Mapping[str, int] = {}
 
 
 class Version(Struct, frozen=True):
-    """Attribute that is a semantic version; others are strings, numbers or booleans."""
+    """Semantic version, as the value of a device attribute."""
 
     version: str
 
 
 Attribute = bool | int | str | Version | None
-"""None is a value of a type that selectors cannot read."""
+"""Value of a device attribute; None if it is of a type that selectors cannot read."""
 
 
 class DeviceClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -44,13 +44,13 @@ class DeviceClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tru
 
 
 class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One request of a claim."""
+    """One request of a claim: a number of devices of a class, or alternatives of such requests."""
 
     name: str = ""
     exactly: bool = True
-    """False if it has no fields of an exact request."""
+    """True if it has an exact request (`exactly`; in v1beta1 the fields of one)."""
     alternatives: bool = False
-    """True if it has alternatives (firstAvailable)."""
+    """True if it states alternatives (firstAvailable), even if their list is empty."""
     device_class: str = ""
     mode: str = EXACT_COUNT
     count: int = 1
@@ -155,9 +155,9 @@ class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """By `domain/name`, or by name alone for the driver's domain."""
     capacity: Mapping[str, DeviceCapacity] = {}
     counters: tuple[Mapping[str, int], ...] = ()
-    """What it consumes of each counter set that it shares with other devices."""
+    """Amounts that it consumes of each counter set that it shares with other devices."""
     counter_sets: tuple[str, ...] = ()
-    """Names of those sets, in the same order."""
+    """Names of these counter sets, in the same order."""
     taints: tuple[Taint, ...] = ()
     node: str = ""
     nodes: tuple[NodeTerm, ...] | None = None
@@ -176,13 +176,13 @@ class ResourceSlice(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     pool_slices: int = 1
     devices: tuple[Device, ...] = ()
     node: str = ""
-    """Node that has the devices."""
+    """Node that has the devices; empty if one of the next three fields states the nodes."""
     nodes: tuple[NodeTerm, ...] | None = None
-    """Or terms for the nodes that can use them, any of which must match."""
+    """Terms for the nodes that can use the devices, any of which must match (nodeSelector)."""
     everywhere: bool = False
-    """Or all nodes can use them."""
+    """True if all nodes can use them (allNodes)."""
     each: bool = False
-    """Or each device states its nodes."""
+    """True if each device states its own nodes (perDeviceNodeSelection)."""
     counter_sets: Mapping[str, Mapping[str, int]] = {}
     """Counters that devices of the pool share, by set, with their totals."""
 
@@ -271,7 +271,7 @@ def _sharing(strategy: str) -> UnitKind:
 
 
 def added(*amounts: Units) -> dict[DeviceUnit, int]:
-    """Sum amounts by unit; units with amount 0 are left out."""
+    """Add amounts up by unit; units with amount 0 are left out."""
     total: dict[DeviceUnit, int] = {}
     for amount in amounts:
         for unit, count in amount.items():

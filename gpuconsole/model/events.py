@@ -41,7 +41,7 @@ class CandidateVerdict(StrEnum):
 
 
 class ConsideredCandidate(Struct, frozen=True, omit_defaults=True):
-    """A candidate that uses a contended resource, and the outcome for it."""
+    """A candidate for preemption that uses a contended resource, and whether it was preempted or why not."""
 
     workload: str
     queue: str
@@ -76,7 +76,7 @@ class PreemptionRule(StrEnum):
 
 
 class Admit(Struct, frozen=True):
-    """Quota is reserved for the workload."""
+    """Decision to reserve quota for a workload."""
 
     workload: str
     admission: Admission
@@ -88,7 +88,7 @@ class Admit(Struct, frozen=True):
 
 
 class Preempt(Struct, frozen=True):
-    """Preempt the workload. `message` is the text of its Preempted condition."""
+    """Decision to preempt a workload. `message` is the text of its Preempted condition."""
 
     workload: str
     by: str
@@ -99,7 +99,7 @@ class Preempt(Struct, frozen=True):
 
 
 class Refuse(Struct, frozen=True):
-    """The workload stays pending. `reason` and `message` are those of its QuotaReserved=False condition."""
+    """Decision that a workload stays pending. `reason` and `message` are those of its QuotaReserved=False condition."""
 
     workload: str
     message: str
@@ -109,7 +109,7 @@ class Refuse(Struct, frozen=True):
     requeued: str = ""
     """Text of the condition Requeued=False; empty to leave the condition unchanged."""
     skipped_preemption: bool = False
-    """It had victims, but an earlier head of the cycle came first (admission_cycle_preemption_skips)."""
+    """It had victims, but another queue took the same resources in this cycle (admission_cycle_preemption_skips)."""
     requests: tuple[PodSetNeeds, ...] = ()
     """Requests of its pod sets in this attempt, if flavors were tried."""
     gated: bool = False
@@ -117,9 +117,7 @@ class Refuse(Struct, frozen=True):
 
 
 class Evict(Struct, frozen=True):
-    """Evict the workload for another reason than preemption. `reason` and `message` are those of its Evicted
-    condition.
-    """
+    """Decision to evict a workload, other than by preemption. Its Evicted condition gets `reason` and `message`."""
 
     workload: str
     reason: str
@@ -129,7 +127,7 @@ class Evict(Struct, frozen=True):
 
 
 class KeepWaiting(Struct, frozen=True):
-    """Retry later the topology assignment, or node replacement, of a workload that has quota.
+    """Decision to retry later the topology assignment, or node replacement, of a workload that has quota.
 
     `message` is the text of its SecondPassFailed event.
     """
@@ -142,7 +140,7 @@ AdmissionDecision = Union[Admit, Preempt, Refuse, Evict, KeepWaiting]
 
 
 class Bind(Struct, frozen=True):
-    """Bind the pod to this node with these GPUs and MIG instances."""
+    """Decision to bind a pod to a node, with these GPUs and MIG instances."""
 
     pod: str
     node: str
@@ -155,7 +153,7 @@ class Bind(Struct, frozen=True):
 
 
 class EvictPod(Struct, frozen=True):
-    """Delete the pod to preempt it for another pod."""
+    """Decision to delete a pod, to preempt it for another pod."""
 
     pod: str
     by: str
@@ -166,26 +164,24 @@ class EvictPod(Struct, frozen=True):
 
 
 class Nominate(Struct, frozen=True):
-    """The pod waits for its victims to leave this node."""
+    """Decision that a pod waits for its victims to leave this node (nominatedNodeName)."""
 
     pod: str
     node: str
 
 
 class Unschedulable(Struct, frozen=True):
-    """No node takes the pod; `message` is kube-scheduler's FailedScheduling text."""
+    """Decision that no node fits a pod; `message` is kube-scheduler's FailedScheduling text."""
 
     pod: str
     message: str
     gang: str = ""
     story: str = ""
-    """Text for the history of its gang or job, if it differs from the pod's."""
+    """Text for the history of its gang or job, if it differs from `message`."""
 
 
 class MarkGroup(Struct, frozen=True):
-    """Mark a KAI pod group (`namespace/name`) as unschedulable with these (reason, message); as schedulable if
-    empty.
-    """
+    """Decision to mark a KAI pod group as unschedulable for these (reason, message) pairs; without any, schedulable."""
 
     group: str
     message: str = ""
@@ -193,7 +189,7 @@ class MarkGroup(Struct, frozen=True):
 
 
 class SetPhase(Struct, frozen=True):
-    """Set the phase of a PodGroup (`namespace/name`)."""
+    """Decision to set the phase of a PodGroup of Volcano (`namespace/name`)."""
 
     group: str
     phase: str
@@ -205,7 +201,7 @@ PlacementDecision = Union[Bind, EvictPod, Nominate, Unschedulable, SetPhase, Mar
 
 
 class Pending(Struct, frozen=True):
-    """Workload at a position in a queue, from 1."""
+    """A pending workload and its position in its ClusterQueue; 1 is the head."""
 
     workload: Workload
     position: int
@@ -321,7 +317,7 @@ class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="h
     waited: int = 0
     """µs between submission (or the last eviction) and this; of a requeue, between its eviction and this."""
     told: tuple[KueueEvent, ...] = ()
-    """Events that Kueue's recorder writes about it."""
+    """Kubernetes Events that Kueue records for it."""
     choice: PreemptionTrace | None = None
     """How the victim of a preemption was chosen, if the scheduler reported it."""
 

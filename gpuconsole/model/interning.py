@@ -26,16 +26,16 @@ _T = TypeVar("_T")
 
 
 class InternTable(dict[bytes | str, _T]):
-    """Values of one type by content; cleared before it grows too large. Mutable; thread-safe."""
+    """Cache that returns the same object for equal values of one type. Mutable; thread-safe."""
 
     def one(self, value: _T) -> _T:
-        """Return an equal earlier value if there is one, else this value."""
+        """Return the cached object that equals this value; caches and returns the value itself if there is none."""
         said = value if isinstance(value, str) else _ENCODER.encode(value)
         known = self.get(said)
         return self.keep(said, value) if known is None else known
 
     def keep(self, said: bytes | str, value: _T) -> _T:
-        """Store the value, unless it is too large."""
+        """Cache a value under its encoding `said`, unless it is too large, and return it."""
         if len(said) <= LARGEST:
             if len(self) >= MOST:
                 self.clear()
@@ -52,7 +52,7 @@ _NEEDS = InternTable[PodSetNeeds]()
 
 
 def intern(obj: Object) -> Object:
-    """Return an equal object whose parts are shared with earlier objects."""
+    """Return an equal object that shares its parts, such as the pod template, with earlier objects."""
     match obj:
         case Workload():
             return _workload(obj)

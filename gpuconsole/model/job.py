@@ -57,11 +57,11 @@ class BatchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="bat
     pod_duration: Span | None = None
     """Duration of one pod; None to divide that of the whole job."""
     synced: bool = False
-    """Completions follow parallelism when fewer pods are admitted."""
+    """With partial admission, completions are reduced with parallelism."""
     replaces_failed: bool = False
     """It creates no new pod while one terminates (`podReplacementPolicy: Failed`, or a podFailurePolicy)."""
     together: bool = False
-    """Its pods work together after all: they are a gang, or the job is elastic."""
+    """True if all its pods are needed at the same time: they are a gang, or the job is elastic."""
 
 
 class BatchStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,7 +76,7 @@ class BatchStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     saved: Mapping[str, Span] = {}
     """Index → work that was checkpointed before its pod was lost."""
     since: Time | None = None
-    """Start of the time that the job is active, if that time is limited."""
+    """Start of the time that activeDeadlineSeconds limits; None without a limit."""
 
 
 NO_PROGRESS = BatchStatus()
@@ -106,10 +106,10 @@ class MemberRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="me
 
 
 class LaunchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="launch"):
-    """Rules of a job whose success some pod sets decide; the other pods are then removed."""
+    """Rules of a job that ends with some of its pod sets, such as a launcher; the other pods are then removed."""
 
     deciders: tuple[str, ...] = ()
-    """Names of these pod sets; empty if all pods decide."""
+    """Names of the pod sets that decide whether the job succeeds; empty if all do."""
     ttl: Span | None = None
     deadline: Span | None = None
 
@@ -128,7 +128,9 @@ class TrainRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tra
 
 
 class PodPatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Additions of a TrainJob to the pods of the named jobs of its runtime; of all jobs if none are named."""
+    """Labels, tolerations and the like that a TrainJob adds to pods of its runtime; to those of all jobs if it names
+    none.
+    """
 
     jobs: tuple[str, ...] = ()
     labels: Mapping[str, str] = NO_LABELS
@@ -172,7 +174,7 @@ class CronRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cron
 
 
 class TemplateRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="template"):
-    """Rules of a Volcano JobTemplate: it runs nothing itself; JobFlows create Volcano Jobs from it."""
+    """Marks a Volcano JobTemplate, which runs nothing itself: JobFlows create Volcano Jobs from it."""
 
     volcano: VolcanoSpec
 
@@ -261,7 +263,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
     @property
     def solo(self) -> bool:
-        """True if its pods work independently; False if they work together."""
+        """True if each pod works on its own; False if the job needs all its pods at the same time."""
         if isinstance(self.rules, BatchRules):
             return not self.rules.together
         return isinstance(self.rules, ReplicaRules)

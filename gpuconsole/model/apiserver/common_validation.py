@@ -52,7 +52,7 @@ DEFAULTS: Gates = {
 
 
 def enabled(gates: Gates, name: str) -> bool:
-    """True if a feature gate is on: as set, or else by default."""
+    """True if a feature gate is on: its value in `gates`, or else its default."""
     return gates.get(name, DEFAULTS[name])
 
 
@@ -61,7 +61,7 @@ MOST_ANNOTATIONS = 256 * 1024
 
 
 def check_labels(labels: Mapping[str, str] | None, path: Path) -> Iterator[FieldError]:
-    """Validate keys and values of labels or of a node selector; the errors name the whole map."""
+    """Validate the keys and values of labels or of a node selector; the path of each error is that of the whole map."""
     for key, value in (labels or {}).items():
         for message in label_key(key):
             yield invalid(path, key, message, "write the key as example.com/name", "bad-label")
@@ -157,7 +157,7 @@ def _check_name(meta: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def check_change(document: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Report changes of immutable metadata."""
+    """Report changes of immutable metadata between the old document and the new one."""
     meta, before = document.get("metadata") or {}, old.get("metadata") or {}
     for key in ("name", "namespace", "uid"):
         if key in meta and key in before and meta[key] != before[key]:
@@ -215,7 +215,7 @@ def gates_of(text: str) -> list[str]:
 
 
 def check_gates(annotations: Mapping[str, str]) -> Iterator[FieldError]:
-    """Validate that each admission gate is a unique domain-prefixed path of at most 63 characters."""
+    """Validate the annotation admission-gated-by: unique gates, each a domain-prefixed path of up to 63 characters."""
     text = annotations.get(ADMISSION_GATED_BY, "")
     seen: set[str] = set()
     for gate in gates_of(text):
@@ -232,7 +232,7 @@ def check_gates(annotations: Mapping[str, str]) -> Iterator[FieldError]:
 
 
 def check_gates_change(annotations: Mapping[str, str], before: Mapping[str, str]) -> Iterator[FieldError]:
-    """Validate that admission gates are only removed."""
+    """Validate that an update only removes admission gates; `before` are the old annotations."""
     text, old = annotations.get(ADMISSION_GATED_BY, ""), before.get(ADMISSION_GATED_BY, "")
     if text and not old:
         yield forbidden(_PATH, "cannot add admission gate after creation", "name its gates when you create it")

@@ -100,14 +100,14 @@ RESOURCE_GROUPS = listed(
 
 
 def usage(*amounts: str) -> Schema:
-    """Schema of usage in a status: flavors with their resources."""
+    """Return the schema of usage in a status: flavors with their resources, each with these amounts."""
     resource = record({"name!": TEXT} | dict.fromkeys(amounts, quantity()))
     flavor = record({"name!": named(), "resources!": listed(resource, most=64, by=("name",))})
     return listed(flavor, most=64, by=("name",))
 
 
 Groups = Sequence[Mapping[str, Any]]
-"""Value of `resourceGroups`."""
+"""Value of `spec.resourceGroups`."""
 
 
 def flavor_names(groups: Groups) -> tuple[str, ...]:
@@ -116,12 +116,12 @@ def flavor_names(groups: Groups) -> tuple[str, ...]:
 
 
 class Limits(Struct, frozen=True):
-    """Rules of a kind for the limits in its quotas."""
+    """Rules for borrowingLimit and lendingLimit in the quotas of a ClusterQueue or Cohort."""
 
     orphan: str
-    """`cohort` or `parent` if the object has none, which forbids its limits; else empty."""
+    """The unset field, `cohort` or `parent`, without which no limit may be set; empty if it is set."""
     lends_own: bool
-    """The lendingLimit must not exceed the nominal quota."""
+    """True if lendingLimit must not exceed the nominal quota."""
 
 
 def check_groups(groups: Groups, limits: Limits) -> Iterator[FieldError]:

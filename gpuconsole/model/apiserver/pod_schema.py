@@ -144,7 +144,7 @@ def pod_set_name(default: str | None = None) -> Schema:
 
 
 def exactly_one(*fields: str) -> SchemaRule:
-    """Rule that exactly one of these fields is set."""
+    """Return the rule that an object sets exactly one of these fields."""
 
     def holds(place: Mapping[str, Any]) -> bool:
         return sum(field in place for field in fields) == 1

@@ -39,11 +39,11 @@ class ValueType(Enum):
 
 
 class SchemaRule(Struct, frozen=True):
-    """Condition on a value (x-kubernetes-validations)."""
+    """Validation rule for a value (x-kubernetes-validations), with its error message and a remedy."""
 
     message: str
     holds: Callable[[Any], bool]
-    """May raise KeyError for an absent field, as CEL does."""
+    """Returns True for a valid value. May raise KeyError for an absent field, as CEL does."""
     remedy: str | Callable[[Any], str]
     code: str = "bad-value"
     deeper: Callable[[Any], Path] = lambda value: ()
@@ -51,17 +51,17 @@ class SchemaRule(Struct, frozen=True):
 
 
 class Transition(Struct, frozen=True):
-    """Condition on a value and the one that it replaces; checked on updates only."""
+    """Validation rule for the update of a value, such as that it is immutable."""
 
     message: str
     holds: Callable[[Any, Any], bool]
-    """Called with the new value and the old one."""
+    """Called with the new value and the old one; returns True if the update is valid."""
     remedy: str
     code: str = "immutable"
 
 
 class Empty(Enum):
-    """Handling of an empty field by Kueue's mutating webhooks, which decode an object and write it back."""
+    """Whether Kueue's mutating webhooks keep an empty field when they decode an object and write it back."""
 
     DROPPED = auto()
     KEPT = auto()
@@ -215,7 +215,7 @@ _PLAIN = {"text": TEXT, "texts": TEXTS, "flag": FLAG, "int32": INT_32, "int64": 
 
 
 Unknown = Callable[[Path, Schema], None]
-"""Callback for each dropped field, with its path and the schema of the object that contained it."""
+"""Callback for each unknown field that is dropped: its path, and the schema of the object that contained it."""
 
 
 def ignore(path: Path, schema: Schema) -> None:
@@ -441,7 +441,7 @@ def _no_quantity(value: str | int | float, path: Path) -> FieldError | None:
 
 
 Say = Callable[[FieldError], None]
-"""Callback for each error."""
+"""Callback that receives each error."""
 
 _REMEDIES = {
     SUBDOMAIN: "use lower-case letters, digits, '-' and '.', at most 253 of them",
@@ -499,7 +499,9 @@ def _check_list(schema: Schema, value: list[Any], say: Say, path: Path, old: Any
 
 
 def identity(schema: Schema, entry: Any) -> tuple[Any, ...] | None:
-    """Return the values of a list entry's key fields; None if the list has no keys or the entry has none of them."""
+    """Return the values of a list entry's key fields (list type map); None without key fields, or if the entry has
+    none.
+    """
     if not schema.keys or not isinstance(entry, dict) or not any(key in entry for key in schema.keys):
         return None
     values = tuple(entry.get(key) for key in schema.keys)
@@ -507,7 +509,7 @@ def identity(schema: Schema, entry: Any) -> tuple[Any, ...] | None:
 
 
 def by_keys(schema: Schema, entries: Any) -> dict[tuple[Any, ...] | None, Any]:
-    """Return a list's entries by key."""
+    """Return the entries of a list by the values of their key fields (see `identity`)."""
     if not schema.keys or not isinstance(entries, list):
         return {}
     found = {identity(schema, entry): entry for entry in entries}

@@ -32,15 +32,15 @@ IN_USE = f"{GROUP}/resource-in-use"
 
 
 class ApiKind(Struct, frozen=True, kw_only=True):
-    """Settings for writes of one kind."""
+    """Schema and webhooks of one kind of Kueue's API."""
 
     name: str
     schema: Schema
     namespaced: bool = False
     default: Callable[[Object, Gates], Object] | None = None
-    """Mutating webhook, called for new objects only."""
+    """Mutating webhook, called for new objects only; None if there is none."""
     validate: Callable[[Object, Object | None, Gates], Iterator[FieldError]] | None = None
-    """Validating webhook."""
+    """Validating webhook, called with the new object and the old one; None if there is none."""
     warn: Callable[[Object], Iterator[str]] | None = None
 
     @property
@@ -113,16 +113,16 @@ _BLOCKING = (
 
 
 class WriteStage(StrEnum):
-    """Stage that refuses a write; later stages do not run."""
+    """Stage of a write in the API server that refused it; later stages do not run."""
 
     DECODING = "decoding"
-    """It cannot be decoded into Kueue's types."""
+    """The object cannot be decoded into Kueue's Go types."""
     SCHEMA = "schema"
     WEBHOOK = "webhook"
 
 
 class WriteResult(Struct, frozen=True, kw_only=True):
-    """Result of a write."""
+    """Result of writing an object: accepted, or refused with the errors."""
 
     kind: str
     stored: Object
@@ -130,7 +130,7 @@ class WriteResult(Struct, frozen=True, kw_only=True):
     stage: WriteStage | None = None
     """Stage that refused it; None if it was accepted."""
     by: str = ""
-    """Name of that stage, such as `webhook vclusterqueue.kb.io`; empty if it was accepted."""
+    """The stage as text, such as `webhook vclusterqueue.kb.io`; empty if the write was accepted."""
     refusals: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -154,9 +154,9 @@ class WriteResult(Struct, frozen=True, kw_only=True):
 
 
 def create(kind: ApiKind, document: Object, *, gates: Gates = NO_GATES, suffix: str = "00000") -> WriteResult:
-    """Validate a new object; `suffix` follows a generateName if there is no name.
+    """Process the creation of an object as the API server does; `suffix` follows a generateName if there is no name.
 
-    As in the server, the first stage that refuses ends the write; `hidden` returns the errors of later stages.
+    The first stage that refuses ends the write, as in the server; `hidden` returns the errors of later stages.
     """
     found = with_defaults(kind.schema, document)
     if kind.default is not None:
@@ -174,7 +174,10 @@ def create(kind: ApiKind, document: Object, *, gates: Gates = NO_GATES, suffix: 
 def update(
     kind: ApiKind, document: Object, old: Object, *, status: bool = False, gates: Gates = NO_GATES
 ) -> WriteResult:
-    """Validate an object that replaces `old`; `status` writes only its status, otherwise the old status stays."""
+    """Process an update from `old` to `document` as the API server does.
+
+    `status` writes only the status; otherwise the old status stays.
+    """
     found = with_defaults(kind.schema, document)
     if kind.has_status:
         ours, theirs = (old, found) if status else (found, old)

@@ -124,7 +124,7 @@ def resources(reader: Reader, key: str) -> Resources:
 
 
 def fractions(reader: Reader, key: str) -> Mapping[str, str]:
-    """Fractional device amounts of a resource list, as quantities; `resources` reports and rounds them."""
+    """Return the device amounts of a resource list that are not integers (`500m`); `resources` rounds them up."""
     values = reader.raw(key)
     if not isinstance(values, dict):
         return NO_LABELS

@@ -210,12 +210,12 @@ class FieldError(Struct, frozen=True):
 
     @property
     def advice(self) -> str:
-        """Its remedy, or the default one of its kind."""
+        """How to correct the error: its remedy, or the default of its kind."""
         return self.remedy or _WORDS[self.kind][2]
 
     @property
     def word(self) -> str:
-        """Its code, or that of its kind."""
+        """Short stable code for programs: that of the error, or of its kind."""
         return self.code or _WORDS[self.kind][1]
 
 

@@ -44,7 +44,10 @@ def name(
     required: bool = False,
     code: str = "bad-name",
 ) -> str:
-    """Read a name; one that the API server refuses is reported, but used."""
+    """Read a name; one that the API server refuses is reported under `code`, but used.
+
+    `form` and `limit` are the valid pattern and length; a missing name is reported if `required`.
+    """
     text = place.required(key) if required else place.text(key, limit=LONGEST_KEY)
     raw = place.raw(key) if place.report.is_recorded else None
     if isinstance(raw, str) and raw and (len(raw) > limit or not form.fullmatch(raw)):
@@ -192,7 +195,7 @@ class Metadata(Struct, frozen=True, kw_only=True):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The fields by name, as arguments of the model's structs for namespaced objects with labels."""
+        """The fields by name, to create a struct of the model from them."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 

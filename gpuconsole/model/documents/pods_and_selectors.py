@@ -48,7 +48,7 @@ _SETS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def requirements(reader: Reader, key: str, operators: tuple[str, ...] = _SETS) -> tuple[Requirement, ...]:
-    """Read the expressions under `key`."""
+    """Read the expressions of a selector under `key`; `operators` are the valid ones."""
     return tuple(_requirement(place, operators) for place in reader.items(key))
 
 

@@ -25,11 +25,11 @@ MOST_MISFITS = 100
 
 
 class UnknownKey(Struct, frozen=True):
-    """Key that the struct does not have."""
+    """Key of a document that the struct into which it is decoded does not have."""
 
     path: Path
     known: tuple[str, ...]
-    """Keys of the struct."""
+    """Keys that are valid there."""
 
     @property
     def key(self) -> str:
@@ -37,13 +37,13 @@ class UnknownKey(Struct, frozen=True):
 
     @property
     def advice(self) -> str:
-        """The most similar key, or all valid ones."""
+        """Remedy for the user: the most similar valid key, or all of them."""
         near = get_close_matches(self.key[:80], self.known, n=1)
         return f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(self.known)}"
 
 
 class DecodeError(Struct, frozen=True):
-    """A value of the wrong type."""
+    """A value that does not have the type of its field."""
 
     path: Path
     problem: str
@@ -166,14 +166,14 @@ class Reader:
         return tuple(reversed(keys))
 
     def at(self, *keys: Key) -> Path:
-        """Return the path of a value below this place."""
+        """Return the path of a value at these keys below this one."""
         return (*self.path, *keys)
 
     def __contains__(self, key: str) -> bool:
         return isinstance(self.value, dict) and self.value.get(key) is not None
 
     def raw(self, key: str) -> Any:
-        """Return the raw value; None if absent or null, which Kubernetes treats the same."""
+        """Return the value under `key` as decoded; None if absent or null, which Kubernetes treats the same."""
         return self.value.get(key) if isinstance(self.value, dict) else None
 
     def wrong_type(self, key: Key, value: object, wanted: str) -> None:
@@ -387,7 +387,9 @@ class Reader:
             return None
 
     def only(self, *known: str) -> None:
-        """Report unknown fields, with the most similar known one (kubectl's strict field validation)."""
+        """Report fields other than the `known` ones, with the most similar known one (kubectl's strict field
+        validation).
+        """
         if not isinstance(self.value, dict) or not self.report.is_recorded:
             return
         for name in self.value:

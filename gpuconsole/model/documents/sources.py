@@ -119,7 +119,7 @@ def _named_in(file: str) -> Iterator[str]:
 
 
 def matches(file: str, folder: str, patterns: Sequence[str]) -> bool:
-    """True if a glob matches a file's path as named or from its folder, or the name of it or of a parent folder."""
+    """True if a glob matches a file: its path, as named or from its folder, its name, or a parent folder's name."""
     inner = os.path.relpath(file, folder) if folder else file
     parts = inner.split(os.sep)
     ways = {file, inner, *parts, *(os.sep.join(parts[:n]) for n in range(1, len(parts)))}
@@ -236,13 +236,13 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 
 
 class SourceText(Struct, frozen=True):
-    """Text of a source with its name and encoding problems."""
+    """Text of one input file, with its name and the problems of its encoding."""
 
     name: str
     text: str
     troubles: tuple[YamlProblem, ...] = ()
     ignored_in: str = ""
-    """Folder in which it was found and is ignored because it is not a manifest; else empty."""
+    """Folder in which the file was found, if it is ignored because it is not a manifest; else empty."""
 
     @property
     def is_manifest(self) -> bool:

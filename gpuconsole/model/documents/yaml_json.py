@@ -88,7 +88,7 @@ _CONTAINER_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!")
 
 
 class YamlPosition:
-    """Line of a value, and positions of its parts."""
+    """Finds the line of a value in a document by its path."""
 
     __slots__ = ("children", "line")
 
@@ -108,7 +108,7 @@ class YamlPosition:
 
 
 class YamlProblem(Struct, frozen=True):
-    """Problem in the form of a document."""
+    """Problem in the syntax of a document."""
 
     line: int
     problem: str
@@ -118,7 +118,7 @@ class YamlProblem(Struct, frozen=True):
 
 
 class YamlDocument(Struct, frozen=True):
-    """Document with its value, its lines, and the problems in spite of which it could be read."""
+    """Decoded document: its value, its lines, and problems that did not keep it from being read."""
 
     value: Any
     place: YamlPosition
@@ -345,7 +345,7 @@ MOST_VALUES = 4_000_000
 
 
 class LazyPlace(YamlPosition):
-    """Lines of a JSON document, determined on first use by reading it as YAML."""
+    """Finds the line of a value in a JSON document, which is read as YAML for this on first use."""
 
     __slots__ = ("_text",)
 
@@ -429,16 +429,16 @@ def _depth(value: Any) -> int:
 
 
 Holds = Callable[[str, str], bool]
-"""(key, text) → True if this entry of a ConfigMap is the configuration."""
+"""Called with key and text of an entry of a ConfigMap; returns True if it is the wanted configuration."""
 
 
 def named(*keys: str) -> Holds:
-    """Match the entry of a ConfigMap under one of these keys."""
+    """Return a function that recognizes the configuration in a ConfigMap by its key, one of these."""
     return lambda key, _: key in keys
 
 
 def unwrapped(tree: YamlDocument, holds: Holds) -> YamlDocument:
-    """Return the document, or the one that it holds as a ConfigMap. Raises FormError if that cannot be read."""
+    """Return the configuration in a ConfigMap, or the document itself. Raises FormError if it cannot be read."""
     held = tree.value.get("data") if isinstance(tree.value, dict) and tree.value.get("kind") == "ConfigMap" else None
     for key, text in held.items() if isinstance(held, dict) else ():
         if isinstance(text, str) and holds(key, text):
@@ -455,9 +455,10 @@ def find_configuration(
     absent: tuple[str, str],
     strict: bool = False,
 ) -> tuple[dict[str, Any] | None, DocumentFindings]:
-    """Return the first document of a text for which `meant` is true, and a report for findings in it.
+    """Return the first document of a text that is a configuration, or None, and a report for findings in it.
 
-    If there is none (`absent`: problem and remedy), or a document cannot be read, the report contains that error.
+    `meant` recognizes the document, `holds` its entry in a ConfigMap; `name` is the source in findings. If no document
+    is found (`absent`: problem and remedy), or one cannot be read, the report contains that error.
     """
     try:
         for tree in _trees(text):

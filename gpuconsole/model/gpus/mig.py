@@ -47,7 +47,7 @@ class MigProfile(Struct, frozen=True, kw_only=True):
 
 
 class MigPlacement(Struct, frozen=True, order=True):
-    """Placement of an instance: its profile and first memory slice."""
+    """Where an instance is on a GPU: its profile and first memory slice."""
 
     profile: str
     start: int
@@ -57,7 +57,7 @@ class MigPlacement(Struct, frozen=True, order=True):
 
 
 class MigInstance(Struct, frozen=True, order=True):
-    """One MIG instance of a node."""
+    """One MIG instance of a node: its GPU, profile and first memory slice."""
 
     gpu: int
     """Index of its GPU in the node's `mig_resources.Division`."""
@@ -69,11 +69,11 @@ class MigInstance(Struct, frozen=True, order=True):
 Layout = tuple[MigPlacement, ...]
 """Instances of one GPU, sorted by start."""
 Mix = tuple[str, ...]
-"""Profiles of a layout in alphabetical order, regardless of their placement."""
+"""Profiles of the instances of a GPU in alphabetical order, regardless of their placement."""
 
 
 class MigGeometry(Struct, frozen=True, eq=False, dict=True):
-    """MIG profiles and placements of one GPU model. Compared by identity: one per model."""
+    """MIG profiles and placements that one GPU model supports. Compared by identity: one per model."""
 
     compute: int
     """Most compute slices of all its instances together."""
@@ -89,7 +89,7 @@ class MigGeometry(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def plain(self) -> tuple[MigProfile, ...]:
-        """Profiles without double memory and media engines, which NVIDIA's count of layouts covers."""
+        """Profiles with neither double memory nor media engines: those in NVIDIA's count of possible layouts."""
         return tuple(profile for profile in self.profiles if not profile.doubled and not profile.media)
 
     @cached_property
@@ -153,7 +153,7 @@ class MigGeometry(Struct, frozen=True, eq=False, dict=True):
         return None
 
     def open_to(self, layout: Layout, profile: MigProfile, start: int) -> int:
-        """Count the maximal mixes that stay reachable after placing an instance there."""
+        """Count the maximal mixes that stay reachable after placing an instance of this profile at slice `start`."""
         return reachable(self, ordered((*layout, MigPlacement(profile.name, start))))
 
 
@@ -176,7 +176,7 @@ def layouts(geometry: MigGeometry, profiles: tuple[MigProfile, ...]) -> tuple[La
 
 @lru_cache(maxsize=64)
 def maximal(geometry: MigGeometry, profiles: tuple[MigProfile, ...]) -> tuple[Layout, ...]:
-    """Return the legal layouts to which no instance of these profiles can be added."""
+    """Return the legal layouts that are full: no instance of these profiles can be added."""
     return tuple(
         layout
         for layout in layouts(geometry, profiles)
@@ -186,7 +186,7 @@ def maximal(geometry: MigGeometry, profiles: tuple[MigProfile, ...]) -> tuple[La
 
 @lru_cache(maxsize=65536)
 def reachable(geometry: MigGeometry, layout: Layout) -> int:
-    """Count the distinct maximal mixes that can be reached without removing an instance.
+    """Count the distinct mixes with which a GPU can be filled without removing an instance of this layout.
 
     Media engines are ignored, and profiles with double memory count only if the layout has one.
     """
@@ -212,7 +212,7 @@ def _span(profile: MigProfile, start: int) -> int:
 
 
 class GeometryChange(Struct, frozen=True, kw_only=True):
-    """Change of a GPU from one layout to another."""
+    """Change of the MIG instances of one GPU: those removed and created, and the new layout."""
 
     layout: Layout | None
     """The new layout; None with MIG mode off."""
@@ -222,8 +222,9 @@ class GeometryChange(Struct, frozen=True, kw_only=True):
     """MIG mode is switched, which resets the GPU."""
 
     def leavers(self, owners: Mapping[MigPlacement, str], whole: Iterable[str] = ()) -> tuple[str, ...]:
-        """Return the pods to evict first: owners of removed instances, or all pods of a GPU that is reset (with
-        `whole`).
+        """Return the pods to evict first: owners of removed instances, or all pods if the GPU is reset.
+
+        `owners` maps instances to pods; `whole` are the pods that hold the GPU as a whole.
         """
         gone = (*whole, *owners.values()) if self.reset else (owners.get(placement, "") for placement in self.removed)
         return tuple(sorted({owner for owner in gone if owner}))
@@ -232,10 +233,10 @@ class GeometryChange(Struct, frozen=True, kw_only=True):
 def change(
     geometry: MigGeometry, old: Layout | None, profiles: Iterable[str] | None, busy: Iterable[MigPlacement] = ()
 ) -> GeometryChange | None:
-    """Return the cheapest change to instances of these profiles (None: MIG mode off); None if impossible.
+    """Return the cheapest change of a GPU's layout `old` to instances of these profiles; None if impossible.
 
-    Of the layouts with these profiles it results in the one that removes the fewest busy instances, then the fewest
-    instances.
+    `old` and `profiles` are None for MIG mode off; `busy` are the instances in use. The new layout is the one that
+    removes the fewest busy instances, then the fewest instances.
     """
     if profiles is None:
         return GeometryChange(layout=None, removed=old or (), reset=old is not None)

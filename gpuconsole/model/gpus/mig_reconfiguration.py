@@ -37,7 +37,7 @@ class MigConfigSpec(Struct, frozen=True, kw_only=True):
     """PCI device and vendor IDs; empty for any."""
 
     def concerns(self, model: GpuModel, index: int) -> bool:
-        """True if the entry applies to this GPU."""
+        """True if the entry applies to the GPU with this model and index on a node."""
         fits = not self.filters or any(pci in self.filters for pci in model.pci)
         return fits and (self.devices is None or index in self.devices)
 
@@ -180,7 +180,7 @@ def _check(part: MigConfigSpec, place: Reader) -> None:
 
 
 class MigGpuChange(Struct, frozen=True, kw_only=True):
-    """GPU that a MIG reconfiguration would change."""
+    """Change of one GPU by a MIG reconfiguration of its node."""
 
     gpu: int
     now: str
@@ -211,7 +211,10 @@ class _Gpu(Struct, frozen=True):
 def mig_node_changes(
     node: Node, model: GpuModel, pods: tuple[Pod, ...], name: str, configs: Mapping[str, Config]
 ) -> MigNodeChange:
-    """Return the changes by a mig-parted configuration on a node of this MIG-capable model with these pods."""
+    """Return what a mig-parted configuration would change on a node of this model, and which pods to evict first.
+
+    `name` is a configuration in `configs`, or one that mig-parted ships.
+    """
     assert model.mig is not None
     config = configs.get(name) or known(model, name)
     if config is None:

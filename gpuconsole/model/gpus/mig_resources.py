@@ -69,7 +69,7 @@ def division_of(allocatable: Resources, labels: Mapping[str, str], annotations: 
 
 
 def part_of_gpu(resource: str, labels: Mapping[str, str]) -> float:
-    """Return the fraction of a GPU that a MIG instance is: 1/7 if seven fit on one; 1 if unknown."""
+    """Return which fraction of a GPU a MIG instance of this resource is: 1/7 if seven fit on one; 1 if unknown."""
     geometry = _geometry({resource: 1}, labels)
     profile_found = geometry.profile_of(resource) if geometry is not None else None
     if geometry is None or profile_found is None:
@@ -79,7 +79,7 @@ def part_of_gpu(resource: str, labels: Mapping[str, str]) -> float:
 
 
 def written(gpus: Iterable[Layout | None]) -> str:
-    """Return the annotation `LAYOUT` for GPUs with these layouts; None stands for MIG mode off."""
+    """Write the annotation `LAYOUT` for GPUs with these layouts; None stands for MIG mode off."""
     return " | ".join("-" if layout is None else " ".join(map(str, layout)) for layout in gpus)
 
 
@@ -164,7 +164,7 @@ class MigStrategy(StrEnum):
 
 
 class MigStrategyResources(Struct, frozen=True):
-    """Resources and labels of a node; `problem` says why the strategy single offers nothing."""
+    """Resources and labels of a node under a MIG strategy; `problem` says why the strategy single offers nothing."""
 
     resources: dict[str, int]
     labels: dict[str, str]

@@ -194,11 +194,11 @@ _GROUPS = re.compile(r"(nvlink|switch|numa)=([0-9+,-]+)")
 _NAMES = ("nvlink", "switch", "numa")
 
 Groups = tuple[int, ...]
-"""Group number of each GPU."""
+"""Number of the group to which each GPU belongs, by GPU index."""
 
 
 class Wiring(Struct, frozen=True):
-    """Groups of a node's GPUs, from the closest to the most distant connection."""
+    """Interconnect of a node's GPUs: which of them share an NVLink domain, a PCIe switch and a NUMA node."""
 
     nvlink: Groups
     switch: Groups
@@ -206,7 +206,7 @@ class Wiring(Struct, frozen=True):
 
 
 def wiring_of(gpus: int, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Wiring | None:
-    """Return the interconnect of `gpus` GPUs on a node with these labels.
+    """Return the interconnect of the GPUs of a node with these labels and annotations.
 
     None for a single GPU, for more than 64, and for an unknown GPU model without the annotation `WIRING`.
     """
@@ -225,7 +225,7 @@ def is_readable(text: str) -> bool:
 
 
 def bandwidth(annotations: Mapping[str, str], name: str, usual: int) -> int:
-    """Return GB/s by the annotation `name`, or the default `usual`."""
+    """Return the GB/s that the annotation `name` states, or else the default `usual`."""
     text = annotations.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 and int(text) else usual
 

@@ -15,7 +15,7 @@ STRATEGY = "nvidia.com/gpu.sharing-strategy"
 FAIL = "gpuconsole.io/fail-requests-greater-than-one"
 """Annotation: pods that request more than one replica of a shared device are refused (failRequestsGreaterThanOne)."""
 UNEXPECTED = "UnexpectedAdmissionError"
-"""Reason of a pod that its node refuses."""
+"""Reason of a pod that the kubelet rejects after it was bound."""
 
 
 class SharingKind(StrEnum):
@@ -75,7 +75,9 @@ def shared(capacity: Resources, sharing: Sharing) -> dict[str, int]:
 
 
 def labelled(labels: Mapping[str, str], capacity: Resources, sharing: Sharing) -> dict[str, str]:
-    """Return the labels of a node with this sharing: replicas, strategy, and `-SHARED` unless renamed."""
+    """Return the labels of GPU feature discovery for a node with this sharing: replicas, strategy, `-SHARED` in the
+    product.
+    """
     found = dict(labels)
     for resource in sharing.resources:
         if capacity.get(resource.name, 0):
@@ -108,7 +110,7 @@ def client(labels: Mapping[str, str]) -> Client | None:
 
 
 def may_refuse(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """False if the node never refuses a pod for its number of replicas."""
+    """True if the node refuses pods that request more than one replica of a shared GPU."""
     return annotations.get(FAIL) == "true" or labels.get(STRATEGY) == SharingKind.MPS
 
 

@@ -34,7 +34,7 @@ _JAVA_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi", "t": "Ti", "p": "Pi"}
 COPIED = ("initContainers", "nodeSelector", "affinity", "tolerations", "priorityClassName")
 """Fields of a driver or executor that are copied to its pods."""
 RULES = LaunchRules(deciders=(DRIVER,))
-"""The driver decides how the application ends."""
+"""Rules of a SparkApplication: it ends when its driver ends."""
 _DYNAMIC = "spark.dynamicAllocation."
 _USUAL_EXECUTORS = 2
 """Spark's own default of spark.executor.instances on Kubernetes."""

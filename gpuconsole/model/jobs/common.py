@@ -44,10 +44,11 @@ TRUE = ("1", "t", "T", "TRUE", "true", "True")
 def topology_request(
     template: Reader, count: int, *, index: str = "", subgroup: str = "", subgroups: int | None = None
 ) -> TopologyRequest | None:
-    """Return the request in a template's annotations; None if they request nothing and the pods have no order.
+    """Return the topology request in a template's annotations; None if there is none and the pods have no order.
 
-    `count` is the number of pods; `index`, `subgroup` and `subgroups` describe the order of the pods in this kind of
-    job, which also counts in a queue where every flavor has a topology (Kueue 0.19 jobframework/tas.go Build).
+    `count` is the number of pods. The pods have an order if they have an `index` label; `subgroup` is the label of
+    their subgroup, of which there are `subgroups`. The order also counts in a queue where every flavor has a topology
+    (Kueue 0.19 jobframework/tas.go Build).
     """
     place = template.down("metadata", "annotations")
     asked = any(key in place for key in (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_CONSTRAINTS))
@@ -77,8 +78,9 @@ def _slice_size(place: Reader, count: int) -> int | None:
 
 
 def whole(place: Reader, key: str, low: int, high: int, above: str) -> int | None:
-    """Read an integer from a label or annotation; None if it is invalid (reported). `above` is the error above
-    `high`.
+    """Read an integer from a label or annotation; None if it is invalid (reported).
+
+    `above` is the error for one above `high`.
     """
     text = place.text(key)
     if len(text) > 10 or not text.isascii() or not text.isdigit():
@@ -114,7 +116,7 @@ MOST_POD_SETS = 18
 
 
 def job(reader: Reader, now: Time, kind: str, pod_sets: tuple[PodSet, ...], **own: Any) -> Job:
-    """Build a Job of any kind from its metadata, its pod sets and its kind's `own` fields."""
+    """Build a Job of any kind from its metadata and pod sets; `own` are the other fields that its kind sets."""
     reader.only(*TOP)
     place = reader.mapping("metadata")
     labels, notes = place.mapping("labels"), place.mapping("annotations")
@@ -189,7 +191,8 @@ def pod_set(
 ) -> PodSet:
     """Read a pod set from the template under `key`; `restarts` adds the rule that restartPolicy is required.
 
-    `default_restart_policy` is the one that a webhook writes into a template without one.
+    `default_restart_policy` is the one that a webhook writes into a template without one. `index`, `subgroup` and
+    `subgroups` are as in `topology_request`.
     """
     template = place.mapping(key)
     if restarts:

@@ -36,7 +36,9 @@ _RESTARTS = ("Always", "OnFailure", "Never", "ExitCode")
 
 
 class Replicas(Struct, frozen=True, kw_only=True):
-    """Replica types of one kind (Kueue 0.19 OrderedReplicaTypes), and which of them decide its success."""
+    """Fields of one kind of Kubeflow job: its replica types (Kueue 0.19 OrderedReplicaTypes), and which decide its
+    success.
+    """
 
     kind: str
     field: str
@@ -86,7 +88,7 @@ ALL = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX, MPI)
 
 
 def decoder(replicas: Replicas) -> Callable[[Reader, Time], Job]:
-    """Return the reader for one kind."""
+    """Return the function that reads jobs of the kind with these replica types."""
 
     def decode(reader: Reader, now: Time) -> Job:
         return _kubeflow_job(reader, now, replicas)

@@ -68,7 +68,7 @@ BATCH_SCHEDULERS = (
 
 _COSCHEDULING = BatchScheduler(COSCHEDULING, (GANG,), {})
 DEFAULT_SCHEDULER = "default"
-"""The operator writes no scheduler: that of the templates stays."""
+"""Stands for an operator without a batch scheduler: pods keep the schedulerName of their templates."""
 CONFIGURED: Mapping[str, BatchScheduler | None] = {
     DEFAULT_SCHEDULER: None,
     **{one.name: one for one in BATCH_SCHEDULERS},

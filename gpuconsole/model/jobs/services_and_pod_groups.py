@@ -127,7 +127,7 @@ FAST = "kueue.x-k8s.io/pod-group-fast-admission"
 ROLE = "kueue.x-k8s.io/role-hash"
 POD_GROUP_POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 ROLE_HASH = 8
-"""Hex digits of a role's hash."""
+"""Number of hex digits in the hash of a pod group's role."""
 
 
 def is_managed(document: Reader) -> bool:
@@ -156,7 +156,7 @@ def pod_job(reader: Reader, now: Time) -> Job:
 
 
 def group_of(pod: Job) -> str:
-    """Return the pod group of a pod; empty if it has none."""
+    """Return the name of a pod's pod group; empty if it has none."""
     return pod.labels.get(GROUP) or pod.annotations.get(GROUP, "")
 
 

@@ -20,7 +20,7 @@ from gpuconsole.model.text import MAX_NAME
 from gpuconsole.model.workloads import Workload
 
 HASH = 5
-"""Hex digits of the hash at the end of a Workload's name."""
+"""Number of hex digits of the hash at the end of a Workload's name."""
 GROUPS = {
     "Job": "batch",
     "JobSet": "jobset.x-k8s.io",
@@ -37,11 +37,11 @@ GROUPS = {
 """Kind → API group, which is part of the hash in the name."""
 
 OWNER_KINDS = {("batch.volcano.sh", "Job"): "VolcanoJob", ("batch.volcano.sh", "CronJob"): "VolcanoCronJob"}
-"""(group, kind) → kind of the job here, where Kubernetes has a kind of the same name."""
+"""(group, kind) → name of the kind in this program, where Kubernetes has another kind of the same name."""
 CRON_KINDS = ("CronJob", "RayCronJob", "VolcanoCronJob", "ScheduledSparkApplication")
 """Kinds that create jobs on a schedule; VolcanoCronJob is the CronJob of batch.volcano.sh."""
 MAKERS = (*CRON_KINDS, "JobFlow")
-"""Kinds whose jobs count on their own, not as parts of the object that created them."""
+"""Kinds that create independent jobs, each counted by itself; jobs of other owners count as parts of their owner."""
 _SUSPENDABLE = ("Job", "JobSet", "RayJob", "RayCluster", "TrainJob", *CRON_KINDS, "SparkApplication", "AppWrapper")
 SUSPENDED_BY = {
     **dict.fromkeys(_SUSPENDABLE, ("suspend",)),
@@ -51,7 +51,7 @@ SUSPENDED_BY = {
 
 POD_GROUP = "PodGroup"
 LWS_GROUP = "LeaderWorkerSetGroup"
-"""One group of a LeaderWorkerSet; Kueue names its Workload as one of the LeaderWorkerSet."""
+"""Kind of the job that is one group of a LeaderWorkerSet; Kueue names its Workload after the LeaderWorkerSet."""
 POD = "Pod"
 MAIN = "main"
 

@@ -1,7 +1,8 @@
 """Webhooks of SparkApplication and AppWrapper (Kueue 0.19, AppWrapper 1.1).
 
-The pod sets of an AppWrapper's components are inferred for known kinds, else declared by their paths (AppWrapper 1.1
-pkg/utils: GetValueAtPath, InferPodSets, ValidatePodSets), which Kueue uses, too.
+The parameters are those of `kinds.JobCreateCheck` and `kinds.JobUpdateCheck`. The pod sets of an AppWrapper's
+components are inferred for known kinds, else declared by their paths (AppWrapper 1.1 pkg/utils: GetValueAtPath,
+InferPodSets, ValidatePodSets), which Kueue uses, too.
 """
 
 import re
@@ -36,11 +37,11 @@ MOST_POD_SETS = 8
 _ROOT = "template"
 _STEP = re.compile(r"\.([^.\[]+)|\[([^\]]*)\]")
 SERVICES = (("apps", "Deployment"), ("apps", "StatefulSet"), ("ray.io", "RayCluster"))
-"""Kinds that run until they are deleted."""
+"""(group, kind) of components that run until they are deleted."""
 
 
 class PathError(ValueError):
-    """A path does not lead to a pod template."""
+    """A path in an AppWrapper does not lead to a pod template."""
 
 
 class WrappedPods(Struct, frozen=True):
@@ -50,13 +51,13 @@ class WrappedPods(Struct, frozen=True):
     """Path from the component, such as `template.spec.template`."""
     replicas: int
     index: str = ""
-    """Label or annotation with the index of each pod."""
+    """Label or annotation of the pods that has the index of each; empty if they have none."""
     subgroup: str = ""
     subgroups: int | None = None
 
 
 def value_at(component: WrapperDocument, path: str) -> Any:
-    """Return the value at a path of a component's template. Raises PathError."""
+    """Return the value at a path, such as `template.spec.template`, of a component. Raises PathError."""
     if not path.startswith(_ROOT):
         raise PathError(f"first element of the path must be '{_ROOT}'")
     done, rest, value = _ROOT, path.removeprefix(_ROOT), component.get("template")
@@ -88,13 +89,13 @@ def _entry(value: Any, text: str, done: str) -> Any:
 
 
 def steps(path: str) -> list[str | int]:
-    """Split a path into keys and indexes, starting at the component."""
+    """Split the path of a pod template into the keys and list positions that lead to it from the component."""
     found = _STEP.findall(path.removeprefix(_ROOT))
     return [_ROOT, *(key if key else int(position) for key, position in found)]
 
 
 def template_at(component: WrapperDocument, path: str) -> WrapperDocument:
-    """Return the pod template at a path. Raises PathError."""
+    """Return the pod template at a path of a component. Raises PathError."""
     value = value_at(component, path)
     if not isinstance(value, dict):
         raise PathError(f"at path position '{path}' non-map value")
@@ -159,7 +160,7 @@ def declared(component: WrapperDocument) -> list[WrappedPods]:
 
 
 def contradiction(own: Sequence[WrappedPods], known: Sequence[WrappedPods]) -> str:
-    """Describe how declared pod sets differ from inferred ones; empty if they agree."""
+    """Return how the declared pod sets (`own`) differ from the inferred ones (`known`); empty if they agree."""
     paths: dict[str, WrappedPods] = {}
     for pods in own:
         if pods.path in paths:

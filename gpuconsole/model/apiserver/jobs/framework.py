@@ -69,7 +69,7 @@ _IMMUTABLE = "field is immutable"
 
 
 class JobView(Struct, frozen=True):
-    """View of a job for the webhooks of all kinds."""
+    """Fields of a job that the webhooks of all job kinds read."""
 
     kind: str
     """As Go prints it: `batch/v1, Kind=Job`."""
@@ -78,7 +78,7 @@ class JobView(Struct, frozen=True):
     """Annotations."""
     suspended: bool
     takes_elastic: bool
-    """Kueue supports elastic jobs of this kind."""
+    """True if Kueue supports elastic jobs of this kind."""
 
     @property
     def queue(self) -> str:
@@ -106,7 +106,7 @@ def check_queue_name(job: JobView) -> Iterator[FieldError]:
 
 
 def check_elastic(job: JobView, gates: Gates) -> Iterator[FieldError]:
-    """Validate that the kind supports elastic jobs."""
+    """Validate that a job annotated as elastic is of a kind for which Kueue supports it."""
     if is_elastic(job, gates) and not job.takes_elastic:
         detail = f'elastic job is not supported for "{job.kind}"'
         yield forbidden((*_NOTES, MapKey(ELASTIC)), detail, "drop it")
@@ -171,7 +171,7 @@ def check_job_change(job: JobView, old: JobView, gates: Gates, *, default_queue:
 
 
 def immutable(path: Path, new: object, old: object, remedy: str) -> Iterator[FieldError]:
-    """Report a change of an immutable field."""
+    """Report the change of an immutable field, if the new value differs from the old one."""
     if new != old:
         yield invalid(path, new, _IMMUTABLE, remedy, "immutable")
 
@@ -198,7 +198,7 @@ def _check_prebuilt_change(job: JobView, old: JobView, gates: Gates) -> Iterator
 
 
 def check_class_change(job: JobView, old: JobView, *, suspended: bool) -> Iterator[FieldError]:
-    """Validate that a priority class is never removed, and added only while the job is suspended."""
+    """Validate that the WorkloadPriorityClass is never removed, and added only while the job is suspended."""
     new, before = job.labels.get(PRIORITY_CLASS, ""), old.labels.get(PRIORITY_CLASS, "")
     path = (*_LABELS, MapKey(PRIORITY_CLASS))
     if new and not before and not suspended:
@@ -211,7 +211,7 @@ def check_class_change(job: JobView, old: JobView, *, suspended: bool) -> Iterat
 
 
 def labels_of(document: Mapping[str, Any], key: str) -> Mapping[str, str]:
-    """Return the labels or annotations of a document whose values are strings."""
+    """Return the labels or annotations of a document (`key` says which), without values that are not strings."""
     meta = document.get("metadata")
     found = meta.get(key) if isinstance(meta, dict) else None
     return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
@@ -225,7 +225,7 @@ _ONE = "drop one of them"
 
 
 class Pods(Struct, frozen=True):
-    """Topology-related fields of one pod set."""
+    """A pod set as the topology validation reads it: its pod count, and the annotations of its template."""
 
     name: str
     count: int
@@ -236,7 +236,7 @@ class Pods(Struct, frozen=True):
 
 
 def check_request(notes: Notes, path: Path, gates: Gates) -> Iterator[FieldError]:
-    """Report contradictory or incomplete topology annotations."""
+    """Report contradictory or incomplete topology annotations of a pod template."""
     modes = (REQUIRED, PREFERRED, UNCONSTRAINED)
     if sum(mode in notes for mode in modes) > 1:
         listed = ", ".join(f'"{mode}"' for mode in modes)
@@ -328,7 +328,7 @@ def _check_layers(layers: Sequence[tuple[str, int]], path: Path) -> Iterator[Fie
 
 
 def parse_constraints(text: str) -> list[tuple[str, int]] | None:
-    """Return level and size of each layer; None if invalid."""
+    """Parse the annotation for slices in several layers: topology level and slice size of each; None if invalid."""
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError):
@@ -344,7 +344,7 @@ def _is_size(value: Any) -> bool:
 
 
 def check_bound(pods: Pods) -> Iterator[FieldError]:
-    """Validate that a slice is not larger than its pod set."""
+    """Validate that the slice size of a topology request is not larger than the number of pods."""
     detail = f"must not be greater than pod set count {pods.count}"
     remedy = f"write {pods.count} or less"
     if SLICE_SIZE in pods.notes:
@@ -357,7 +357,7 @@ def check_bound(pods: Pods) -> Iterator[FieldError]:
 
 
 def check_groups(pod_sets: Sequence[Pods]) -> Iterator[FieldError]:
-    """Validate pod sets that are placed together: exactly two, one with a single pod, with the same topology
+    """Validate the pod sets with a podset-group-name: exactly two, one with a single pod, with the same topology
     request.
     """
     groups: dict[str, list[Pods]] = {}
@@ -422,7 +422,7 @@ def number(document: Any, *keys: Key, default: int = 1) -> int:
 
 
 def pods_of(template: Any, name: str, count: int, path: Path) -> Pods:
-    """Return a pod set with the annotations of the template at a path."""
+    """Return a pod set of `count` pods; its annotations are those of the template."""
     notes = at(template, "metadata", "annotations")
     found = {k: v for k, v in notes.items() if isinstance(v, str)} if isinstance(notes, dict) else {}
     return Pods(name, count, found, (*path, "metadata", "annotations"))

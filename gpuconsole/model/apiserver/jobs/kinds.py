@@ -17,13 +17,17 @@ STOPPING = "kueue.x-k8s.io/stopping"
 
 
 class JobCreateCheck(Protocol):
-    """Validation of a new job."""
+    """Function that validates a new job and yields its errors."""
 
     def __call__(self, document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]: ...
 
 
 class JobUpdateCheck(Protocol):
-    """Validation of an updated job."""
+    """Function that validates the update of a job from `old` to `document` and yields its errors.
+
+    `job` and `before` are the views of the new and the old document. `default_queue` means that the namespace has a
+    default LocalQueue.
+    """
 
     def __call__(
         self, document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
@@ -31,7 +35,7 @@ class JobUpdateCheck(Protocol):
 
 
 class JobKind(Struct, frozen=True, kw_only=True):
-    """Webhook settings of one job kind."""
+    """Suspend field and webhooks of one job kind."""
 
     version: str
     """Group and version."""
@@ -40,7 +44,7 @@ class JobKind(Struct, frozen=True, kw_only=True):
     suspend: tuple[str, ...] | None = ("spec", "suspend")
     """Path of its suspend field; None for kinds without one."""
     takes_elastic: bool = False
-    """Kueue supports elastic jobs of this kind."""
+    """True if Kueue supports elastic jobs of this kind."""
 
 
 def _kubeflow(replicas: Replicas) -> JobKind:
@@ -106,7 +110,7 @@ JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
 
 
 def view(document: Document, kind: JobKind, name: str) -> JobView:
-    """Return a document as a `JobView`."""
+    """Return the fields of a job that all webhooks read; `name` is the name of its kind."""
     notes = labels_of(document, "annotations")
     return JobView(
         kind=f"{kind.version}, Kind={name}",

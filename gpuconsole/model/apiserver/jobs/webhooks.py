@@ -1,8 +1,9 @@
 """Webhooks of Job, JobSet, Kubeflow's and Ray's jobs, pods, Deployment, StatefulSet, LeaderWorkerSet (Kueue 0.19).
 
 `defaulted` is what the mutating webhooks do to a new job: default queue, suspension, scheduling gates. The validating
-webhooks follow by kind: services, whose fields are partly immutable while their pods run; batch/v1 Job (`check`,
-`check_change`), with partial admission; then jobs with several pod sets, and plain pods.
+webhooks, with the parameters of `kinds.JobCreateCheck` and `kinds.JobUpdateCheck`, follow by kind: services, whose
+fields are partly immutable while their pods run; batch/v1 Job (`check`, `check_change`), with partial admission; then
+jobs with several pod sets, and plain pods.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ DEFAULT_QUEUE = "default"
 """LocalQueue of jobs without a queue name, if their namespace has a LocalQueue of this name."""
 MANAGED = "kueue.x-k8s.io/managed"
 PARENT = "kueue.x-k8s.io/pod-suspending-parent"
-"""Annotation of a pod template: the integration that suspends its pods."""
+"""Annotation of a pod template: name of the integration that suspends the pods (Kueue's pod-suspending-parent)."""
 SERVING = "kueue.x-k8s.io/pod-group-serving"
 OFFSET = "kueue.x-k8s.io/pod-index-offset"
 ELASTIC_GATE = {"name": ELASTIC}
@@ -128,7 +129,7 @@ def _group_kind(owner: Any) -> tuple[str, str]:
 
 
 def edited(document: Document, path: tuple[str, ...], value: Any) -> Document:
-    """Return the document with another value at a path; unchanged parts are shared."""
+    """Return a copy of the document with this value at a path; unchanged parts are shared."""
     first, *rest = path
     below = document.get(first)
     if rest:
@@ -342,7 +343,7 @@ def _same(path: Path, new: Any, old: Any, *keys: str) -> Iterator[FieldError]:
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 """Annotation of a Job for partial admission: the fewest pods with which it may start."""
 SYNC_COMPLETIONS = "kueue.x-k8s.io/job-completions-equal-parallelism"
-"""Annotation of a Job: its completions follow its parallelism."""
+"""Annotation of a Job: with partial admission, its completions are reduced with its parallelism."""
 _NOTES: Path = ("metadata", "annotations")
 _MINIMUM: Path = (*_NOTES, MapKey(MIN_PARALLELISM))
 _SYNC: Path = (*_NOTES, MapKey(SYNC_COMPLETIONS))
@@ -462,7 +463,7 @@ def _check_each(pod_sets: Sequence[Pods], gates: Gates) -> Iterator[FieldError]:
 
 
 class KubeflowCheck(Struct, frozen=True):
-    """Webhook of one kind of Kubeflow job."""
+    """Validating webhook of one kind of Kubeflow job."""
 
     replicas: Replicas
 

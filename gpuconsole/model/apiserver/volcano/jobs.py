@@ -121,7 +121,7 @@ _REMEDIES = {
     "bad-policy": "give a policy events or an exit code, and each of them once",
 }
 Fault = tuple[str, str, Path]
-"""Text, code, and the path below the policies."""
+"""Error in a lifecycle policy: text, code, and path below the list of policies."""
 
 
 def check_policies(policies: Sequence[Any], path: Path, field: str) -> Iterator[Objection]:
@@ -144,7 +144,7 @@ def check_policies(policies: Sequence[Any], path: Path, field: str) -> Iterator[
 
 
 class PolicyObjection(Objection, frozen=True):
-    """Objection whose `problem` is its first fault, without the list of all valid events and actions."""
+    """Error in lifecycle policies; its `problem` omits Volcano's list of all valid events and actions."""
 
     fault: str
 

@@ -20,33 +20,33 @@ from gpuconsole.model.resources import MEMORY, MILLI, amount, canonical, format_
 
 
 class Objection(Struct, frozen=True):
-    """Error of one of Volcano's or KAI's webhooks."""
+    """Error that a webhook of Volcano or KAI reports for an object."""
 
     path: Path
     text: str
-    """As the webhook writes it, with the spaces and punctuation that separate it from others in the message."""
+    """The webhook's text, with the spaces and punctuation that separate it from other errors in the message."""
     remedy: str
     code: str
 
     @property
     def problem(self) -> str:
-        """The text without these separators."""
+        """The text without the separators."""
         return self.text.strip(" ;\n.")
 
 
 def message_of(objections: Iterable[Objection]) -> str:
-    """Join objections to the webhook's message; empty if there are none."""
+    """Return the webhook's message with all these errors; empty if there are none."""
     return "".join(objection.text for objection in objections)
 
 
 def report(findings: DocumentFindings, at: Path, objections: Iterable[Objection]) -> None:
-    """Report objections to the object at a path."""
+    """Add the errors of a webhook to the findings; `at` is the path of the object in its document."""
     for objection in objections:
         findings.refused((*at, *objection.path), objection.problem, objection.remedy, objection.code)
 
 
 def order_of(dependencies: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """Return the names, each after its dependencies; None for a cycle or a missing dependency.
+    """Sort tasks or flows so that each comes after its dependencies; None for a cycle or a missing dependency.
 
     Of the names that could come next, the one whose dependencies were completed last comes first (Volcano jobs/validate
     topoSort).
@@ -164,7 +164,7 @@ BOTH = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTo
 
 
 def names_both(place: Any) -> bool:
-    """True if `networkTopology` sets the highest tier by number and by name."""
+    """True if an object's `networkTopology` sets both highestTierAllowed and highestTierName, which Volcano refuses."""
     asked = at(place, "networkTopology")
     return at(asked, "highestTierAllowed") is not None and bool(at(asked, "highestTierName"))
 
@@ -190,7 +190,7 @@ def check_queue(queue: Document, queues: Queues) -> Iterator[Objection]:
 
 
 def refusal_of(objections: list[Objection]) -> str:
-    """Join the texts of objections as an aggregate of field errors prints them; empty if there are none."""
+    """Return the texts of errors as Kubernetes prints an aggregate of field errors; empty if there are none."""
     texts = list(dict.fromkeys(objection.text for objection in objections))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""
 
@@ -201,7 +201,7 @@ def _wrong(path: Path, field: str, value: Any, detail: str, remedy: str) -> Obje
 
 
 class QueueObjection(Objection, frozen=True):
-    """Objection whose `problem` leaves out the field, because its path is shown anyway."""
+    """Error in a queue; its `problem` omits the field, because the finding has its path."""
 
     detail: str
 
@@ -296,7 +296,7 @@ def refusal(queue: Document, old: Document | None, queues: Queues) -> str:
 
 
 def among(queue: Document, queues: Queues) -> Iterator[Objection]:
-    """Yield the error in a queue's parent, or else in its amounts."""
+    """Yield the error in a queue's place in the hierarchy: its parent, or else its amounts."""
     misplaced = list(check_place(queue, queues))
     yield from misplaced or check_amounts(queue, queues)
 
