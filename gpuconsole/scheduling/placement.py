@@ -23,7 +23,7 @@ from gpuconsole.model.pod_template import PodTemplate
 
 
 class ScoreColumn(Struct, frozen=True):
-    """A plugin that scores nodes, and its weight; for KAI its score band, the most that it gives."""
+    """A score column of a `ScoreTable`: the plugin and its weight, for KAI its score band (highest score)."""
 
     plugin: str
     weight: int
@@ -32,21 +32,21 @@ class ScoreColumn(Struct, frozen=True):
 
 
 class FilterColumn(Struct, frozen=True):
-    """A plugin that filters nodes."""
+    """A filter column of a `ScoreTable`: a plugin that filters nodes."""
 
     plugin: str
     skipped: bool = False
 
 
 class NodeScore(Struct, frozen=True):
-    """Result of one plugin for one node."""
+    """Score of one plugin for one node."""
 
     raw: int
     normalised: int
     """kube-scheduler: 0 to 100. KAI: percentage of the plugin's score band. Volcano: the raw score."""
     weighted: int
-    """What the total sums up. kube-scheduler and Volcano: the normalised score times the weight, for Volcano in
-    hundredths. KAI: the raw score in hundredths.
+    """The plugin's part of the node's total score. kube-scheduler and Volcano: the normalised score times the weight,
+    for Volcano in hundredths. KAI: the raw score in hundredths.
     """
 
 
@@ -65,6 +65,7 @@ class NodeRow(Struct, frozen=True, kw_only=True):
 
     @property
     def fits(self) -> bool:
+        """True if no filter refuses the node."""
         return not any(self.verdicts)
 
     @property
@@ -152,10 +153,10 @@ class PlacementEngine(Protocol):
         """Try every pending pod that can be tried; the returned binds, evictions and nominations are assumed."""
 
     def alarm(self) -> Time | None:
-        """When the passage of time alone will change a decision; returned once for each such time, after a pass."""
+        """Return the next time at which a decision changes without an event, or None; each time is returned once."""
 
     def stir(self) -> None:
-        """Let the next pass try again although no object was applied."""
+        """Let the next `schedule` try pending pods again although no object was applied."""
 
     def deadlock(self) -> PlacementDeadlock | None:
         """Partially scheduled gangs that hold GPUs while their other pods do not fit; None if there are none."""
@@ -202,26 +203,26 @@ class SessionPlacement:
         """The alarm that was returned last."""
 
     def alarm(self) -> Time | None:
-        """When the passage of time alone will change a decision; returned once for each such time, after a pass."""
+        """Return the next time at which a decision changes without an event, or None; each time is returned once."""
         if self._alarm is None or self._alarm == self._rung:
             return None
         self._rung = self._alarm
         return self._alarm
 
     def stir(self) -> None:
-        """Let the next pass open a session."""
+        """Let the next `schedule` open a session although no object was applied."""
         self._stirred = True
 
     def deadlock(self) -> PlacementDeadlock | None:
-        """None: these engines never start a gang partially."""
+        """Return None: these engines never start a gang partially."""
         return None
 
     def scores(self, pod: Pod) -> ScoreTable | None:
-        """None: an engine with a score table overrides this."""
+        """Return None; an engine that has a score table overrides this."""
         return None
 
     def prepare(self) -> None:
-        """Does nothing: a session evaluates everything again."""
+        """Do nothing: these engines have no caches to warm, as a session evaluates everything again."""
 
 
 MARK = "beside="
@@ -267,7 +268,7 @@ class MultiScheduler:
         return said
 
     def alarm(self) -> Time | None:
-        """The earliest time at which time alone changes a decision of either engine; each is returned once."""
+        """Return the next time at which a decision of either engine changes without an event; each is returned once."""
         for engine in (self._first, self._second):
             moment = engine.alarm()
             if moment is not None:
@@ -277,12 +278,12 @@ class MultiScheduler:
         return soonest
 
     def stir(self) -> None:
-        """Let the next pass of both engines try again."""
+        """Let the next `schedule` of both engines try pending pods again."""
         self._first.stir()
         self._second.stir()
 
     def deadlock(self) -> PlacementDeadlock | None:
-        """Deadlock of the first engine; the second never starts a gang partially."""
+        """Return the deadlock of the first engine, if any; the second never starts a gang partially."""
         return self._first.deadlock()
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:

@@ -37,7 +37,7 @@ _NAMES = frozenset({"device"})
 
 
 class DomainValues(dict[str, dict[str, Any]]):
-    """Values by domain and name; a missing domain is empty."""
+    """A device's attributes or capacities in a CEL expression, by domain and name; a missing domain is empty."""
 
     def __missing__(self, key: str) -> dict[str, Any]:
         return {}
@@ -109,13 +109,13 @@ KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 class Broken(Exception):
-    """A selector cannot be applied to a device, or a claim asks for too many devices: no node is feasible until that is
-    fixed.
+    """Error: a selector cannot be applied to a device, or a claim asks for too many devices; no node is feasible until
+    that is fixed.
     """
 
 
 class TooLong(Exception):
-    """The search on a node exceeded its limit of tries."""
+    """Error: the search on a node exceeded its limit of tries."""
 
 
 class DeviceSearch:
@@ -347,6 +347,6 @@ def grant(pod: Pod, node: Node, stock: Stock) -> Grant:
 
 
 def usable(allocation: Allocation | None, node: Node) -> bool:
-    """True if pods on the node can use the allocation; None can be used everywhere."""
+    """True if pods on the node can use the allocation, or if there is none (None)."""
     nodes = allocation.nodes if allocation is not None else None
     return nodes is None or any(term.matches(node.labels, node.name) for term in nodes)

@@ -21,7 +21,7 @@ Counter = tuple[str, str, str, str]
 
 
 class Offered(Struct, frozen=True, eq=False):
-    """A device, and the slice that publishes it. Compared by identity."""
+    """A published device with the ResourceSlice that publishes it. Compared by identity."""
 
     device: Device
     part: ResourceSlice
@@ -71,7 +71,7 @@ class DevicePool(Struct):
 
 
 class DevicePositions(Struct, frozen=True):
-    """Slices of complete pools with their positions in order, by the nodes of their devices."""
+    """Index of ResourceSlices by node; each has its position in the order in which devices are tried."""
 
     here: dict[str, list[tuple[int, ResourceSlice]]]
     """Node → slices whose devices are all local to it."""
@@ -80,7 +80,7 @@ class DevicePositions(Struct, frozen=True):
 
 
 class Stock(Struct, kw_only=True):
-    """Device classes, resource slices and claims. Mutates by `hold` and `release`: allocations assumed in this pass."""
+    """The DRA objects of a cluster, and the allocations assumed for pods in this pass (`hold`, `release`). Mutates."""
 
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     slices: Mapping[str, ResourceSlice] = field(default_factory=dict)
@@ -112,11 +112,11 @@ class Stock(Struct, kw_only=True):
         return claim.allocation or self.given.get(claim.key)
 
     def users_of(self, claim: ResourceClaim) -> set[str]:
-        """Pods that the claim is reserved for, or assumed to be."""
+        """Pods that the claim is reserved for, in its status or by an assumed allocation."""
         return {*claim.reserved, *self.users.get(claim.key, ())}
 
     def taken(self, pools: Collection[PoolKey]) -> set[Place]:
-        """Devices of these pools that are allocated, or assumed to be, to a claim exclusively."""
+        """Devices of these pools that are allocated to a claim exclusively, in its status or assumed."""
         if self._written is None:
             self._written = {}
             for claim in self.claims.values():
@@ -130,7 +130,7 @@ class Stock(Struct, kw_only=True):
         return found
 
     def left(self, pools: Collection[PoolKey], taken: Collection[Place]) -> dict[Counter, int]:
-        """Remaining counter values of these pools, less what the `taken` devices consume on any node."""
+        """Counter → its value minus what the `taken` devices of these pools consume."""
         left: dict[Counter, int] = {}
         for driver, name in pools:
             parts = self.pools()[driver, name].parts

@@ -54,8 +54,8 @@ def _count(groups: Groups, gpus: tuple[int, ...]) -> int:
 
 
 def give(node: Node, requests: Resources, others: Iterable[Pod]) -> tuple[MigInstance, ...]:
-    """The MIG instances that a pod gets on a node beside the given pods; none if it requests none or too few are
-    available.
+    """Return the MIG instances that a pod gets on a node beside the pods `others`; none if it requests none or too few
+    are available.
     """
     if not any(map(is_mig, requests)):
         return ()
@@ -77,7 +77,7 @@ def wanted(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:
 def choose_instances(
     division: Division, taken: Collection[MigInstance], names: Iterable[str]
 ) -> tuple[MigInstance, ...] | None:
-    """Choose a free instance for each profile; None if there are too few."""
+    """Choose an instance, existing or to be created, for each profile in `names`; None if too few are not `taken`."""
     mine: list[MigInstance] = []
     for name in names:
         occupied = {*taken, *mine}
@@ -91,7 +91,10 @@ def choose_instances(
 def can_have(
     division: Division, taken: Collection[MigInstance], named: tuple[MigInstance, ...], names: tuple[str, ...]
 ) -> bool:
-    """True if the named instances have these profiles, exist or can be created, and are not taken."""
+    """True if a pod that requests the profiles `names` can get the instances `named`.
+
+    They must have these profiles, exist or be possible to create, and not be taken.
+    """
     if Counter(one.profile for one in named) != Counter(names) or any(one in taken for one in named):
         return False
     if not division.dynamic:
@@ -104,7 +107,7 @@ def can_have(
 
 
 def room(division: Division, taken: Collection[MigInstance], names: tuple[str, ...], most: int) -> int:
-    """Return how many pods with these profiles fit, assigned one after the other, up to `most`."""
+    """Return how many pods that each request the profiles `names` fit, assigned one after the other, up to `most`."""
     occupied = set(taken)
     for count in range(most):
         found = choose_instances(division, occupied, names)

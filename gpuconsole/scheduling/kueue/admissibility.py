@@ -49,7 +49,7 @@ class InadmissibleReason(StrEnum):
 
 
 def is_gated(workload: Workload, config: KueueConfig) -> bool:
-    """True if the workload carries the admission-gated-by annotation and the gate is on."""
+    """True if the admission-gated-by annotation keeps the workload out of the queues (gate AdmissionGatedBy)."""
     return bool(workload.annotations.get(ADMISSION_GATED_BY)) and config.enabled("AdmissionGatedBy")
 
 
@@ -69,17 +69,17 @@ def queue_inadmissible_reason(
 
 
 class QueueLookup(Struct, frozen=True, kw_only=True):
-    """The queues of a workload, as far as they decide its QuotaReserved condition."""
+    """The state of a workload's queues that explains why it is not queued; decides its QuotaReserved condition."""
 
     local_queue: LocalQueue | None = None
     cluster_queue: ClusterQueue | None = None
     """The LocalQueue's ClusterQueue; None if it is missing or the LocalQueue is stopped (ClusterQueueForWorkload)."""
     active: bool = True
-    """Its ClusterQueue can admit."""
+    """True if the ClusterQueue is active."""
     misfit: str = ""
-    """Message of a refusal regardless of quota: namespace mismatch, or requests that violate limits; empty if none."""
+    """Message if quota cannot help: namespace mismatch, or requests that violate limits; empty if none."""
     refused: str | None = None
-    """The reason for which an equivalent workload was refused, if this one is inadmissible because of it."""
+    """Granular reason of the equivalent workload whose refusal made this one inadmissible; None if there is none."""
 
 
 def look_up_queues(state: KueueState, workload: Workload) -> QueueLookup:
@@ -165,9 +165,10 @@ def _refusal_of_class(state: KueueState, workload: Workload) -> str | None:
 
 
 def loses_quota(workload: Workload, lookup: QueueLookup, config: KueueConfig) -> tuple[str, str] | None:
-    """Return reason and message if a workload that is not admitted yet must release its quota; None if it keeps it.
+    """Decide whether a workload that has quota, but is not admitted yet, must release it.
 
-    It does when its LocalQueue or ClusterQueue is stopped or gone.
+    Returns the reason and message of QuotaReserved=False if its LocalQueue or ClusterQueue is stopped or gone, else
+    None: the workload keeps its quota.
     """
     local_queue, queue = lookup.local_queue, lookup.cluster_queue
     if local_queue is None:

@@ -84,7 +84,7 @@ def add_penalty(state: KueueState, workload: Workload, penalty: Fine) -> None:
 
 
 def forget(state: KueueState, workload: str) -> None:
-    """Drop the penalty of a workload that will not be admitted with that reservation."""
+    """Drop the entry penalty of a workload whose reservation ends without an admission."""
     queue_key = state.charged.pop(workload, None)
     if queue_key is not None and queue_key in state.local_queue_usage:
         _store(state, queue_key, without_penalty(state.local_queue_usage[queue_key], workload))
@@ -156,9 +156,9 @@ def sample(state: KueueState) -> None:
 
 
 class LocalQueueUsageReport(Struct, frozen=True):
-    """The usage of a LocalQueue: its status, and the number that orders it under admission fair sharing.
+    """The usage of a LocalQueue to show in its status (`consumed`, `sampled`: the time of the last sample).
 
-    `usage` is None if its ClusterQueue does not order LocalQueues by usage.
+    `usage` is the number by which admission fair sharing orders LocalQueues; None if its ClusterQueue does not.
     """
 
     local_queue: str
@@ -238,7 +238,7 @@ def _admitted_usage(holdings: Iterable[Holding]) -> dict[str, Fine]:
 
 
 def restore(state: KueueState, ledgers: Mapping[str, LocalQueueUsage], samples: Mapping[str, Time]) -> None:
-    """Restore usage records and sampling times from a saved session."""
+    """Restore the usage records (`ledgers`) and times of the next samples, both by LocalQueue, of a saved session."""
     state.local_queue_usage = dict(ledgers)
     state.charged = {workload: queue_key for queue_key, ledger in ledgers.items() for workload in ledger.penalties}
     state.samples = dict(samples)

@@ -33,12 +33,12 @@ def reserved(workload: Workload, decision: Admit, queue: ClusterQueue | None, no
 
 
 def replaced(old: Workload, new: Workload, now: Time) -> Workload:
-    """Finish a slice of an elastic job that `new` replaces."""
+    """Return `old`, a workload slice of an elastic job, as finished because `new` replaces it."""
     return conditions.finish(old, slices.REPLACED, slices.replacement_message(new), now)
 
 
 def evicted(workload: Workload, decision: Preempt | Evict, now: Time) -> Workload:
-    """Mark the victim as evicted; it holds its quota until `conditions.release`."""
+    """Return the victim with its Evicted condition; it holds its quota until `conditions.release`."""
     if isinstance(decision, Preempt):
         return conditions.evict(workload, conditions.PREEMPTED, decision.message, now, decision.rule)
     return conditions.evict(workload, decision.reason, decision.message, now)

@@ -84,7 +84,7 @@ class FlavorResult(Struct, frozen=True):
 
 
 class FlavorSearch(Struct, frozen=True):
-    """One search for one resource among the flavors of its group."""
+    """The flavors that were tried for one resource: `flavors` are all of its resource group, `noted` the results."""
 
     resource: str
     flavors: tuple[str, ...]
@@ -105,7 +105,10 @@ class FlavorAttempt(Struct, frozen=True, kw_only=True):
 
 
 def attempts(searches: Iterable[FlavorSearch]) -> list[FlavorAttempt]:
-    """Combine searches by flavor, sorted by name; one that a later search of its group did not try does not fit."""
+    """Return the combined result of each flavor over these searches, sorted by flavor name.
+
+    A flavor of the resource group that a later search did not try gets NO_FIT: it lacks that search's resource.
+    """
     merged: dict[str, FlavorAttempt] = {}
     for search in searches:
         for noted in search.noted:
@@ -155,7 +158,7 @@ def _without_resource(known: FlavorAttempt, resource: str) -> FlavorAttempt:
 
 
 def attempts_text(searches_by_pod_set: Iterable[tuple[str, Sequence[FlavorSearch]]]) -> str:
-    """Return the event's text: by pod set, the flavors that do not fit without borrowing; empty if all do."""
+    """Return the flavors, by pod set, that were tried and do not fit without borrowing, for the QuotaReserved event."""
     return " | ".join(
         f"{name}: {', '.join(texts)}"
         for name, searches in searches_by_pod_set
@@ -253,7 +256,7 @@ class PodSetResult:
         return min((choice.mode for choice in self.choices.values()), default=FlavorAssignmentMode.NO_FIT)
 
     def cause(self, groups: Sequence[CompiledResourceGroup]) -> GranularReason:
-        """Return the granular reason: the most severe over the resource groups, each with its least severe flavor."""
+        """Return the granular reason: each resource group has that of its least severe flavor; the most severe wins."""
         tried = self.attempts()
         if not tried:
             return GranularReason.NO_MATCHING_FLAVOR
@@ -275,7 +278,7 @@ class PodSetResult:
 
 
 class Assignment:
-    """Flavors for a whole workload, as far as they were found. Mutated while it is built."""
+    """The flavors and topology that a workload would get, or why it does not fit. Mutated while it is built."""
 
     __slots__ = ("_mode", "_replaced", "borrows", "pod_sets", "usage")
 
@@ -305,7 +308,7 @@ class Assignment:
             )
 
     def given(self, result: PodSetResult) -> ReplacedPodSet | None:
-        """Return the admitted pod set of the slice that this workload replaces."""
+        """Return the same pod set of the slice that this workload replaces; None if it replaces none."""
         return next((given for given in self._replaced if given.pod_set == result.pod_set.name), None)
 
     @property
@@ -333,13 +336,13 @@ class Assignment:
     def wanting(
         self, groups: Sequence[CompiledResourceGroup], *, granular: bool
     ) -> tuple[RequeueReason, GranularReason]:
-        """Return the requeue reason and the granular reason of a head that does not fit or has no candidates."""
+        """Return requeue reason and granular reason of a head that does not fit or has no preemption candidates."""
         if self.mode == FlavorAssignmentMode.NO_FIT:
             return RequeueReason.NO_FIT, self.cause(groups) if granular else GranularReason.NONE
         return RequeueReason.PREEMPTION_NO_CANDIDATES, GranularReason.WAITING_FOR_QUOTA
 
     def cause(self, groups: Sequence[CompiledResourceGroup]) -> GranularReason:
-        """Return the granular reason for which it does not fit (resolveNoFitReason); NONE if it fits."""
+        """Return the granular reason why the workload does not fit (resolveNoFitReason); NONE if it fits."""
         if self.mode != FlavorAssignmentMode.NO_FIT:
             return GranularReason.NONE
         return most_severe(
@@ -366,7 +369,7 @@ class Assignment:
     def places(
         self, topologies: Mapping[str, TopologyDomainTree], held: Admission | None = None
     ) -> tuple[TopologyUsage, ...]:
-        """Return the topology usage of the pods beyond that of the admission `held`."""
+        """Return the topology usage of the pods, without what the workload's earlier admission `held` already uses."""
         before = _held_counts(held)
         return tuple(
             TopologyUsage(flavor, domain.values, more, result.pod_set.template.requests)
@@ -378,6 +381,7 @@ class Assignment:
 
     @property
     def uses(self) -> list[tuple[int, int]]:
+        """The (column, amount) pairs that the assignment adds to the quota usage."""
         return list(self.usage.items())
 
     @property
@@ -413,7 +417,7 @@ class Assignment:
 
     @property
     def message(self) -> str:
-        """The reasons why it does not fit, as the workload's condition shows them."""
+        """The reasons why the workload does not fit, as its condition shows them."""
         for result in self.pod_sets:
             if result.failure:
                 return messages.failed_assignment(result.pod_set.name, result.failure)

@@ -393,7 +393,7 @@ class ClusterQueueHeap:
     def head(self, usage: QueueUsage | None = None) -> WorkloadRequest | None:
         """Return the workload that is tried next; None if no admissible workload is pending.
 
-        Admission fair sharing needs `usage`.
+        `usage` is required under admission fair sharing.
         """
         held = self._held()
         if not self._taking_turns:
@@ -449,7 +449,7 @@ class ClusterQueueHeap:
         self._sticky = request.id
 
     def mark_unrefused_classes_admissible(self) -> None:
-        """Make classes admissible again that have no individually inadmissible workload."""
+        """Make classes admissible again unless a workload of theirs was itself refused since the last requeue."""
         if not self._equivalence_queue.inadmissible_hashes:
             return
         refused = {request.scheduling_hash for request in self._inadmissible.values()}
@@ -476,8 +476,8 @@ class ClusterQueueHeap:
     def class_heads(self) -> Iterator[WorkloadRequest]:
         """Yield the heads of all admissible classes, in order.
 
-        None under admission fair sharing, or if a sticky workload or one of `requeued_from_local_queue` may precede
-        them. The queue must not change during the iteration.
+        Yields none under admission fair sharing, or if a sticky workload or one of `requeued_from_local_queue` may
+        precede them. The queue must not change during the iteration.
         """
         if self._taking_turns or self._requeued_from_local_queue or self._sticky in self._equivalence_queue.waiting:
             return iter(())

@@ -36,7 +36,7 @@ from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, bui
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
-"""Controller of an admission check, like `MULTIKUEUE`."""
+"""spec.controllerName of admission checks that provision nodes; `MULTIKUEUE` is that of MultiKueue."""
 LONGEST_MESSAGE = 32 * 1024
 """Maximum length of a condition's message."""
 
@@ -170,7 +170,7 @@ def using_topology(queues: Iterable[ClusterQueue], flavors: Iterable[ResourceFla
 
 
 class ConfigObjects(Struct):
-    """The configuration objects by table and key. Mutated by its owner only."""
+    """The configuration objects of a session, by key, one mapping for each kind. Mutated by its owner only."""
 
     namespaces: dict[str, Namespace] = {}
     limit_ranges: dict[str, LimitRange] = {}
@@ -192,7 +192,7 @@ class ConfigObjects(Struct):
 
 
 class CompiledResourceGroup:
-    """A resource group: its resources get one flavor together."""
+    """A resource group of a ClusterQueue, with the column of the quota tree for each flavor and resource."""
 
     __slots__ = ("columns", "flavors", "resources")
 
@@ -204,7 +204,7 @@ class CompiledResourceGroup:
 
 
 class ClusterQueueConfig:
-    """One ClusterQueue, compiled."""
+    """A ClusterQueue as the scheduler uses it: spec, active or not, node and columns in the quota tree."""
 
     __slots__ = (
         "active",
@@ -259,6 +259,7 @@ class ClusterQueueConfig:
 
     @property
     def covers_pods(self) -> bool:
+        """True if the queue has quota for the number of pods (resource `pods`)."""
         return PODS in self.group_of
 
 

@@ -1,8 +1,8 @@
 """Caches the results of preemption searches for the usage at the start of a cycle, until a workload's quota changes.
 
-In most cycles most heads are those of the previous cycle, and their trees are unchanged. Results belong to one state of
-usage, so that forks can share them. Outcomes of heads are kept longer, by the state of their tree: forks with the same
-events in a tree reach the same state.
+In most cycles most heads are those of the previous cycle, and their cohort trees are unchanged. A `CohortCache` is
+valid for the current usage only. Its `SharedCache` also has results for other usage, keyed by a number for the usage or
+for the history of a tree, so that forks with the same events in a tree find each other's results.
 """
 
 from collections.abc import Hashable
@@ -13,17 +13,20 @@ from gpuconsole.scheduling.kueue.quota_tree import QuotaTree
 
 Key = TypeVar("Key")
 CacheEntries = dict[Hashable, Any]
-"""Key → cached result; each user has keys of its own shape."""
+"""Key → cached result; each module that caches here builds keys that no other module builds."""
 PreemptionQuery = tuple[frozenset[int], tuple[tuple[int, int], ...]]
 """A search for victims: the columns that need preemption, and the requested (column, amount) pairs."""
 MAX_ENTRIES_PER_COHORT = 2_000
-"""Bound of the entries of one tree or queue: the number of distinct priorities has no limit."""
+"""Maximum number of entries of one cohort tree or queue; without it, many distinct priorities could fill the memory."""
 MAX_ENTRIES = 10_000
-"""A nomination takes about 3 KB, as do the outcomes of one tree."""
+"""Maximum number of entries of each shared cache; an entry takes about 3 KB."""
 
 
 class SharedCache:
-    """Cache entries that outlive one state of usage; shared by all forks while the quotas are the same."""
+    """Results that stay valid when usage changes, because their keys include it; shared by all forks.
+
+    A change of quotas starts an empty one.
+    """
 
     __slots__ = ("_amounts", "_counted", "_states", "_steps", "cached_entries", "has_forks", "nominations")
 
@@ -62,7 +65,7 @@ class SharedCache:
 
 
 class CohortCache:
-    """Cache entries by cohort tree, and by ClusterQueue those that depend on its quota holders."""
+    """Results for the current usage: by cohort tree, and by ClusterQueue if they depend only on its quota holders."""
 
     __slots__ = ("_queues", "_states", "_trees", "shared_cache")
 

@@ -37,7 +37,7 @@ def is_parent(workload: Workload) -> bool:
 
 
 def same_flavors(old: ClusterQueue, new: ClusterQueue) -> bool:
-    """True if a change of a ClusterQueue keeps the variants of its workloads."""
+    """True if both versions of a ClusterQueue have the same flavors in the same order: variants need no change."""
     before, after = ([[f.name for f in group.flavors] for group in queue.resource_groups] for queue in (old, new))
     return before == after
 
@@ -101,7 +101,7 @@ def ranking(queue: ClusterQueue) -> Mapping[str, int]:
 
 
 class Siblings(NamedTuple):
-    """Admitted variants of the same parent."""
+    """Admitted siblings of a variant: on a more (`better`) and a less (`worse`) favorable flavor, if any."""
 
     better: Holding | None = None
     worse: Holding | None = None
@@ -158,7 +158,7 @@ class Reconciled(Struct, frozen=True, kw_only=True):
 def reconcile_variants(
     parent: Workload, variants: Iterable[Workload], queue: ClusterQueue, now: Time, *, granular: bool = False
 ) -> Reconciled:
-    """Reconcile a parent with its variants; `granular` as in `conditions`."""
+    """Reconcile a parent with its variants; `granular` is the gate UnadmittedWorkloadsObservability."""
     family = _VariantReconciler(parent, variants, queue, now, granular)
     family.create()
     family.drop_stale()

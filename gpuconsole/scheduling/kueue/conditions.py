@@ -148,7 +148,7 @@ def backoff(first: Span, most: Span, attempt: int, factor: int = _BACKOFF_FACTOR
 def wait_until(workload: Workload, moment: Time, *, count: bool = False) -> Workload:
     """Set the time before which the workload is not retried; a later time that is already set stays.
 
-    With `count` it is one more retry. Returns the same object if nothing changes.
+    `count` adds 1 to the number of retries. Returns the same object if nothing changes.
     """
     state = workload.requeue
     at = moment if state.at is None or state.at < moment else state.at
@@ -165,7 +165,7 @@ def count_retry(workload: Workload, strategy: RequeuingStrategy, now: Time) -> W
 def awaited(workload: Workload, now: Time) -> Time | None:
     """Return the time until which checks in state Retry delay the workload (NeedsRequeueAtUpdate).
 
-    None if that time is past, or not later than the workload's present one.
+    None if that time is past, or not later than the requeue time that the workload already has.
     """
     moment = retry_at(workload)
     if moment is None or moment <= now:
@@ -290,7 +290,7 @@ def unadmitted(workload: Workload) -> Unadmitted | None:
 
 
 def gave_back(before: AdmissionStatus, after: AdmissionStatus) -> bool:
-    """True if a workload lost its quota and is pending again."""
+    """True if the change from `before` to `after` is that a workload lost its quota and is pending again."""
     return before in (AdmissionStatus.QUOTA_RESERVED, AdmissionStatus.ADMITTED) and after is AdmissionStatus.PENDING
 
 
@@ -367,12 +367,12 @@ def take_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bo
 
 
 def propagate(workload: Workload, requests: tuple[PodSetNeeds, ...]) -> Workload:
-    """Record the requests that the scheduler used; the same object if unchanged (PropagateResourceRequests)."""
+    """Set status.resourceRequests to the scheduler's requests; same object if unchanged (PropagateResourceRequests)."""
     return replace(workload, resource_requests=requests) if workload.resource_requests != requests else workload
 
 
 def on_hold(workload: Workload) -> bool:
-    """True if its job needs no quota now, such as a StatefulSet without replicas."""
+    """True if the workload's job needs no quota now, such as a StatefulSet without replicas."""
     refused = workload.condition(QUOTA_RESERVED)
     return refused is not None and not refused.status and refused.reason == "OnHold"
 
@@ -443,7 +443,7 @@ def release(workload: Workload, now: Time, *, granular: bool = False) -> Workloa
 
 
 def eviction_latency(before: Workload, after: Workload, now: Time) -> tuple[str, str, Span] | None:
-    """Return ClusterQueue, reason and latency of an eviction that released quota with this change; None if none did."""
+    """Return (ClusterQueue, reason, time since eviction) of an eviction whose quota this change released, else None."""
     evicted = after.condition(EVICTED)
     if not gave_back(admission_status(before), admission_status(after)) or evicted is None or not evicted.status:
         return None

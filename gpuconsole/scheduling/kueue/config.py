@@ -159,7 +159,9 @@ def remedy(name: str) -> str:
 
 
 def problems(text: str, named: Mapping[str, bool] | None, before: Mapping[str, bool] = {}) -> list[str]:
-    """Return Kueue's errors for gates given as an option and in the Configuration, on top of `before`.
+    """Return Kueue's errors for gates given as the option --feature-gates (`text`) and in the Configuration (`named`).
+
+    `before` are the gates that are set already.
 
     Gates that cannot be set hide all other errors (0.19 config: LoadAndValidateFeatureGates).
     """
@@ -181,7 +183,7 @@ def nearest(name: str) -> str:
 
 
 def contradictions(named: Mapping[str, bool]) -> Iterator[tuple[object, str]]:
-    """Yield gates that lack a gate they require, with the reason (0.19 config: LoadAndValidateFeatureGates)."""
+    """Yield (gate, error) for gates that require a gate that is off (0.19 config: LoadAndValidateFeatureGates)."""
     on = {**DEFAULTS, **resolve(named)}
     if on["TASProfileMixed"] and not on["TopologyAwareScheduling"]:
         yield 1, "cannot use a TAS profile with TAS disabled"
@@ -270,7 +272,7 @@ def _factor(text: str) -> Fraction:
 
 
 class CounterSource(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A charge by the amount of a shared counter that matching devices of a driver consume."""
+    """Charges quota for DRA devices by how much of a shared counter (`name`) the driver's matching devices consume."""
 
     name: str
     driver: str
@@ -279,7 +281,7 @@ class CounterSource(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CapacitySource(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A charge by the amount that a claim requests of a capacity of a driver's devices."""
+    """Charges quota for DRA devices by how much of a capacity (`name`) of the driver's devices a claim requests."""
 
     name: str
     driver: str
@@ -297,7 +299,7 @@ class DeviceClassMapping(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ClassMap:
-    """The mappings by class. Frozen after construction."""
+    """Finds the quota resource that a DRA device class is charged to. Frozen after construction."""
 
     __slots__ = ("_resources", "capacities", "counters", "drivers")
 
@@ -338,7 +340,7 @@ class RequeuingStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Requeuing of workloads whose pods were not ready in time."""
 
     timestamp: str = "Eviction"
-    """Timestamp that orders it in its queue: `Eviction` or `Creation`."""
+    """Timestamp that orders such a workload in its queue: `Eviction` or `Creation`."""
     backoff_base_seconds: int = 60
     backoff_max_seconds: int = 3600
     backoff_limit_count: int | None = None

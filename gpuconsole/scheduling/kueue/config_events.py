@@ -152,7 +152,7 @@ def _reconcile_cohorts(state: KueueState) -> None:
 
 
 def has_cohort_below_root(state: KueueState, cohort: str) -> bool:
-    """True if this cohort or one above it, except the root, is an object, so that Kueue reconciles it."""
+    """True if this cohort or one above it, except the root, has a Cohort object, so that Kueue reconciles it."""
     tree = state.setup.tree
     node = tree.cohorts.get(cohort)
     below_root = (node, *tree.paths[node])[:-1] if node is not None else ()

@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kueue.topology.layout import TasGates, TasUsage
 
 
 class CycleSnapshot:
-    """Quota usage and topology occupancy together."""
+    """Quota usage and topology usage (`sites`), updated together when a workload gets or loses quota."""
 
     __slots__ = ("sites", "usage")
 
@@ -35,11 +35,11 @@ class CycleSnapshot:
         return CycleSnapshot(self.usage.copy(), self.sites.fork())
 
     def copy(self) -> "CycleSnapshot":
-        """Return an independent copy for trials."""
+        """Return an independent copy that can be changed and discarded."""
         return CycleSnapshot(self.usage.copy(), self.sites.copy())
 
     def for_cycle(self, *, overlapping: bool) -> "CycleSnapshot":
-        """Return a copy for one cycle's trials; with `overlapping`, flavors that share nodes see each other's pods."""
+        """Return a copy for one cycle to change; with `overlapping`, flavors that share nodes see each other's pods."""
         return CycleSnapshot(self.usage.copy(), self.sites.shared() if overlapping else self.sites.copy())
 
     def revertible(self) -> "RevertOnExit":
@@ -67,9 +67,7 @@ class CycleSnapshot:
 
 
 class RevertOnExit:
-    """Context manager that undoes changes of the usage; a class, as a generator is slower and there are thousands a
-    second.
-    """
+    """Context manager that undoes changes of the usage; a class, because a generator is slower."""
 
     __slots__ = ("_accounts", "_sites", "_used")
 
@@ -88,7 +86,7 @@ class RevertOnExit:
 
 
 class SearchTrace:
-    """Record of one search: its candidates in order, and the verdict on each. Mutates."""
+    """Records a search for victims: its candidates in order, and the verdict on each. Mutates."""
 
     __slots__ = ("verdicts",)
 
@@ -106,7 +104,7 @@ class SearchTrace:
 
 
 class FinishedTrace(Struct, frozen=True):
-    """Record of a finished search."""
+    """Record of a finished search for victims, from which the choice of each victim is explained."""
 
     victims: frozenset[int]
     by_share: str
@@ -172,7 +170,7 @@ class Gates:
 
 
 class Context:
-    """The working state of one cycle. Its usage is a private copy, so that trials and reservations end with it."""
+    """The working state of one cycle. Its usage is a private copy, so the cycle may change it freely."""
 
     __slots__ = (
         "_at_begin",
@@ -259,7 +257,7 @@ class Context:
         return self._held_by(name) if begin is None else begin
 
     def keep_holdings(self, *names: str) -> None:
-        """Save the quota holders of these ClusterQueues before they change during the cycle."""
+        """Save what `held_by` returns for these ClusterQueues before their quota holders change during the cycle."""
         for name in names:
             if name not in self._at_begin:
                 self._at_begin[name] = self._held_by(name)
@@ -277,7 +275,7 @@ class Context:
         self.removed, self.candidates, self.search_results, self.cache = saved
 
     def count(self, node: int, uses: Sequence[tuple[int, int]], places: Sequence[TopologyUsage]) -> None:
-        """Add a decision to the usage, so that later entries take it into account."""
+        """Add a decision's quota (at its ClusterQueue's `node`) and topology usage, so that later entries see it."""
         for accounts in (
             (self.snapshot,) if self.without_targets is self.snapshot else (self.snapshot, self.without_targets)
         ):
@@ -288,7 +286,7 @@ class Context:
         self.cache = None
 
     def clear(self, victims: Sequence[Holding]) -> None:
-        """Remove chosen victims from `without_targets`, so that later entries can use their quota."""
+        """Mark victims as chosen: `without_targets`, the usage after all preemptions of the cycle, excludes them."""
         if victims and self.without_targets is self.snapshot:
             self.without_targets = self.snapshot.copy()
         self.without_targets.remove_all(victims)
@@ -303,7 +301,7 @@ class Context:
 
 
 class UsageKey:
-    """Cache key and bounds of one ClusterQueue for the current usage."""
+    """Identifies the usage that a ClusterQueue sees, for cache keys; also caches what preemption could free."""
 
     __slots__ = ("max_available", "number")
 

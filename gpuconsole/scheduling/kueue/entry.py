@@ -1,4 +1,4 @@
-"""A head during one cycle: its nomination and its outcome."""
+"""A queue head during one cycle: its nomination and its outcome."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
@@ -83,7 +83,7 @@ class CycleEntry:
         return sum(target.rule is not None for target in self.targets)
 
     def record(self, assignment: Assignment, targets: Sequence[PreemptionTarget]) -> None:
-        """Store a nomination, with its message and the position of its search for flavors."""
+        """Store a nomination (assignment and victims), with its message and the position of its search for flavors."""
         self.assignment = assignment
         self.targets = targets
         self.message = assignment.message

@@ -86,7 +86,7 @@ LOG = logging.getLogger(__name__)
 
 
 class ShareComparison(Struct, frozen=True):
-    """A candidate, the share of its branch without it, and whether the strategy allows it."""
+    """A preemption candidate, the share of its branch of the cohort without it, and whether the strategy allows it."""
 
     workload: str
     share: str

@@ -38,9 +38,10 @@ from gpuconsole.scheduling.kueue.workloads import rejection
 
 
 def can_skip_heads(context: Context) -> bool:
-    """True if heads can be evaluated one by one.
+    """True if a head can be left out of the cycle without an effect on other heads.
 
-    Under fair sharing each takes part in the tournament of its tree, even if it is refused.
+    False under fair sharing, where even a refused head takes part in the tournament of its tree, and under settings by
+    which heads affect each other.
     """
     return not (
         context.cache is None or context.config.fair_sharing or context.one_by_one or context.gates.overlap_recompute
@@ -50,7 +51,7 @@ def can_skip_heads(context: Context) -> bool:
 def cached_inadmissible(
     state: KueueState, context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, *, amounts: bool
 ) -> CachedNomination | None:
-    """Return the cached nomination of a head that would only repeat its refusal without side effects.
+    """Return the cached nomination of a head that would only repeat its refusal without side effects, else None.
 
     With `amounts` its condition must also show the right missing amount, unless the workload is not observed.
     """
@@ -77,9 +78,10 @@ def cached_inadmissible(
 def condition_unchanged(
     state: KueueState, context: Context, rules: ClusterQueueConfig, request: WorkloadRequest
 ) -> CachedNomination | None:
-    """Return the last nomination of the head's class if the head's condition shows it, apart from amounts.
+    """Return the last nomination of the head's class if repeating it changes no more than amounts in its condition.
 
-    An unobserved head counts as showing it. `shortage` of the nomination tells whether it would be repeated now.
+    Usage may have changed since: check its `shortage` with `persists`. None if there is none. The condition of a head
+    that is not observed does not matter.
     """
     if request.skippable_in is not context.setup and not _is_skippable(context, rules, request):
         return None
@@ -131,7 +133,7 @@ def _has_targets(context: Context, rules: ClusterQueueConfig, request: WorkloadR
 
 
 def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfig) -> bool:
-    """Count the current cycle as the repeated refusal of the next head in the queue's batch.
+    """Let the current cycle stand for the repeated refusal of the next head in the queue's batch.
 
     Returns False, and ends the batch, if the queue changed or some head may fit now.
     """
@@ -151,7 +153,7 @@ def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfi
 
 
 def start_batch(state: KueueState, context: Context, rules: ClusterQueueConfig, first: WorkloadRequest) -> bool:
-    """Start a batch with the first head of the queue and count its cycle; False if it cannot start."""
+    """Start a batch with the first head of the queue, and let this cycle stand for its refusal; False if impossible."""
     queue = state.workload_index.peek(rules.name)
     if (
         queue is None
@@ -176,7 +178,7 @@ def start_batch(state: KueueState, context: Context, rules: ClusterQueueConfig, 
 
 
 def fast_forward(state: KueueState, context: Context) -> int:
-    """Count the coming cycles that only continue batches, and return their number; no other queue may have a head."""
+    """Skip the coming cycles that would only continue batches; returns their number. No other queue may have a head."""
     for name, batch in state.batches.items():
         rules, queue = state.setup.queues[name], state.workload_index.peek(name)
         if queue is None or queue.version != batch.version or batch.usage_key is not usage_key_for(context, rules.node):

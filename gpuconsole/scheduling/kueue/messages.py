@@ -117,7 +117,7 @@ def bound_to_flavor(flavor: str, original: str) -> str:
 
 
 def not_nominated(flavor: str, resource: str) -> str:
-    """Return the reason for which a repeated assignment skips a flavor."""
+    """Return the reason for which a later assignment of the same cycle skips a flavor: it was not nominated."""
     return f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
 
 

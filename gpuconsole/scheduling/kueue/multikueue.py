@@ -18,7 +18,7 @@ from gpuconsole.model.clock import MINUTE, Span, Time
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 
 ROUND: Span = 5 * MINUTE
-"""A round is over when more than this has passed."""
+"""Duration of a round; the next one may start when more than this has passed."""
 
 
 class Nomination(Struct, frozen=True, kw_only=True):
@@ -106,7 +106,7 @@ class MultiKueueActions(Struct, frozen=True, kw_only=True):
 
 
 def step(group: MultiKueueGroup, now: Time, lost_after: Span) -> MultiKueueActions:
-    """Return the manager's next actions for a workload."""
+    """Return the manager's next actions; `lost_after`: how long the admitting cluster may be unreachable."""
     local, check = group.local, group.check
     present = tuple(cluster for cluster, copy in group.copies.items() if copy is not None)
     if local.finished or not local.reserved:

@@ -39,8 +39,9 @@ def can_always_reclaim(rules: ClusterQueueConfig) -> bool:
 
 
 def capacity_to_reserve(usage: UsageTree, rules: ClusterQueueConfig, assignment: Assignment) -> list[tuple[int, int]]:
-    """Return (column, amount) to count as used: within the nominal quota, or up to the borrowing limit if it
-    borrows.
+    """Return the (column, amount) pairs that a head without preemption candidates keeps from later entries.
+
+    Amounts are limited to the free nominal quota, plus the borrowing limit if the assignment borrows.
     """
     return [
         (column, _reserved_amount(usage, rules, column, amount, assignment.borrowing))
@@ -62,7 +63,7 @@ _Amounts = list[tuple[int, int]]
 
 
 class QuotaShortage(Struct, frozen=True):
-    """Requested amounts by column: those that exceed the available quota, and those that are available."""
+    """Why a head does not fit: the requested (column, amount) pairs that exceed the available quota, and the others."""
 
     short: tuple[tuple[int, int], ...]
     available: tuple[tuple[int, int], ...]
@@ -104,7 +105,10 @@ def lack(
     short: Iterable[tuple[WorkloadRequest, int, int]],
     there: Iterable[tuple[int, int]],
 ) -> bool:
-    """True if no preemption gives these heads their amounts, while the amounts `there` are available."""
+    """True if all heads in `short`, (head, column, amount), lack their amount even after every possible preemption.
+
+    The (column, amount) pairs in `there` must be available, or the result is False.
+    """
     if not exceeds_bound(context, rules, short):
         return False
     available, node = context.snapshot.usage.available, rules.node
@@ -157,7 +161,7 @@ class CachedNomination(Struct, frozen=True):
     preemption_queries: tuple[PreemptionQuery, ...]
     """The searches for victims that found none."""
     amounts: tuple[tuple[int, int], ...]
-    """For each query its only column and the amount requested of it; column -1 if it has several."""
+    """For each query: the column that needs preemption and the amount requested of it; column -1 if several need it."""
     requeue_reason: tuple[RequeueReason, GranularReason]
     """Requeue reason and granular reason of the refusal."""
     message: str
@@ -169,7 +173,7 @@ class CachedNomination(Struct, frozen=True):
 
 
 def nominate_cached(context: Context, entry: CycleEntry, propose: Nominate) -> Nomination:
-    """Return the entry's nomination; reuses it for a head that returns before its tree changes."""
+    """Return the entry's nomination; that of an equal head is reused while its cohort tree is unchanged."""
     request, search_traces = entry.request, context.search_traces
     if not is_cacheable(context, entry):
         return propose(context, entry.rules, request)
@@ -186,7 +190,7 @@ def nominate_cached(context: Context, entry: CycleEntry, propose: Nominate) -> N
 
 
 def is_cacheable(context: Context, entry: CycleEntry) -> bool:
-    """True if only quota and its holders decide about the entry."""
+    """True if the entry's nomination depends only on quota and its holders, not on topologies or variants."""
     workload = entry.request.workload
     return not (
         entry.round
@@ -199,7 +203,7 @@ def is_cacheable(context: Context, entry: CycleEntry) -> bool:
 
 
 def lookup(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest) -> CachedNomination | None:
-    """Return the cached nomination of an equivalent head; valid only if this head has no victims either."""
+    """Return the cached nomination of an equivalent head, if any; valid only if this head has no victims either."""
     found: CachedNomination | None = context.nominations.get(_key(context, rules, request))
     return found
 
@@ -207,7 +211,7 @@ def lookup(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest
 def lookup_ignoring_usage(
     context: Context, rules: ClusterQueueConfig, request: WorkloadRequest
 ) -> CachedNomination | None:
-    """Return the last nomination of an equivalent head with a known shortage, whatever the usage is now."""
+    """Return the last nomination of an equivalent head with a known shortage, if any, whatever the usage is now."""
     found: CachedNomination | None = context.nominations.get(_key_ignoring_usage(rules, request))
     return found
 

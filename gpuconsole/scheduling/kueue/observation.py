@@ -90,12 +90,12 @@ class Observation:
         self._first, self._settled = False, now
 
     def learn(self, other: "Observation") -> None:
-        """Continue from another observation of the same cluster; this session must be new."""
+        """Take over the queues that another observation of the same cluster reconstructed; this session must be new."""
         self._session.load(other._session.dump())
         self._gathering, self._back = other._gathering.copy(), other._back.copy()
 
     def renewed(self, session: KueueSession) -> "Observation":
-        """Return an observation for a new session of the same cluster, after time has passed since `settle`."""
+        """Return an observation that continues this one in `session`, a new session of the same cluster."""
         session.take_due()
         session.load_queues(self._session)
         twin = Observation(session)
@@ -104,10 +104,10 @@ class Observation:
         return twin
 
     def hand_over(self, fork: KueueSession, now: Time) -> Time | None:
-        """Prepare a fork to decide from here: requeue the inadmissible workloads of trees whose batch period is over.
+        """Prepare a fork to run cycles: requeue the inadmissible workloads of trees whose batch period is over.
 
-        Returns when the first of the other trees is due; None if there is none. The fork's `assumptions` count the
-        workloads concerned.
+        Returns when the first of the other trees is due; None if there is none. The fork's `assumptions` get the
+        numbers of workloads assumed to be inadmissible and to be tried again.
         """
         fork.take_due()
         tried_again = fork.count_inadmissible({**self._back, **self._gathering})

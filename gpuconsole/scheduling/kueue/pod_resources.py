@@ -293,7 +293,7 @@ class WorkloadRequest:
 
     @property
     def scheduling_hash(self) -> bytes:
-        """Equal for workloads that are equivalent to the scheduler (SchedulingEquivalenceHashing)."""
+        """Hash that workloads share if they are equivalent to the scheduler (SchedulingEquivalenceHashing)."""
         if self._shape is None:
             shapes = [_pod_set_hash_input(request) for request in self.pod_sets]
             text = msgspec.json.encode((self.priority, shapes, self.allowed), order="deterministic")
@@ -303,7 +303,7 @@ class WorkloadRequest:
 
 
 class Holding(Struct, frozen=True, kw_only=True):
-    """A workload that holds quota. `uses` are its amounts by column of the quota tree, `columns` every one it names."""
+    """A workload that holds quota: `uses` are the (column, amount) pairs, `columns` the columns among them."""
 
     workload: Workload
     id: int
@@ -326,7 +326,7 @@ class Holding(Struct, frozen=True, kw_only=True):
 
     @property
     def marks(self) -> tuple[object, ...]:
-        """Everything of the holding that cycles depend on without topologies."""
+        """The values that decisions depend on, except topology; cached decisions are valid while these are equal."""
         return self.id, self.key, self.cluster_queue, self.timestamp, self.rank, self.uses
 
 

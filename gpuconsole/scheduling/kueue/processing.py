@@ -79,7 +79,8 @@ def propose(
 ) -> Nomination:
     """Return the assignment and the victims of a workload, with fewer pods if neither exists at full size.
 
-    A slice that it replaces is the first target, without a rule.
+    The search for flavors continues from `resume`; with `nominated` it tries only these flavors. A slice that the
+    workload replaces is the first target, without a rule.
     """
     replaced = replaced_slice(request.workload, context.held_by(rules.name), context.config)
     given = replaced_pod_sets(replaced, context.config)

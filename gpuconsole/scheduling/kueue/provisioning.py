@@ -37,7 +37,7 @@ class InconsistentAssignments(ValueError):
 
 
 class Needed(Struct, frozen=True):
-    """Pods requested as one: the first of their pod sets, its assignment, and the count of all."""
+    """Pods for one entry of a ProvisioningRequest: the first of their pod sets, its assignment, the count of all."""
 
     pod_set: PodSet
     assignment: PodSetAssignment
@@ -143,7 +143,7 @@ INACTIVE = "the check is not active"
 NOT_NEEDED = "the provisioning request is not needed"
 CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
 CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
-"""Annotation of pods: the class of the request; `CONSUMES` is its name."""
+"""Annotation of pods: class of their ProvisioningRequest; the annotation `CONSUMES` has the request's name."""
 
 
 def without_config(state: CheckState) -> CheckState:
@@ -272,7 +272,7 @@ class ProvisioningEvent(Struct, frozen=True):
 
 
 class ProvisioningResult(Struct, frozen=True, kw_only=True):
-    """The changes of one reconciliation."""
+    """The workload after one reconciliation, the requests and templates to create, requests to delete, and events."""
 
     workload: Workload
     made: tuple[ProvisioningRequest, ...] = ()

@@ -74,8 +74,9 @@ def take_heads(
     *,
     report: ReportRefusals = ReportRefusals.EVERY,
 ) -> tuple[list[CycleEntry], bool]:
-    """Take the entries of a cycle out of their queues, after those `given`; True if other heads were marked
-    inadmissible.
+    """Take the heads of a cycle out of their queues.
+
+    Returns the cycle's entries, first those `given`, and True if heads were marked inadmissible without an entry.
 
     Unless `report` is EVERY, heads in unchanged trees and heads that would repeat their refusal are left out.
     """
@@ -116,7 +117,7 @@ def take_heads(
 
 
 def skip_idle_cycles(state: KueueState) -> int:
-    """Count the coming cycles that would only continue batches, and return their number."""
+    """Skip the coming cycles that would only repeat refusals of a batch (`inadmissible_skip`); returns their number."""
     if not state.batches or state.second_passes:
         return 0
     unchanged = {entry.rules.name for tried in cycle_cache.unchanged(state).values() for entry in tried}

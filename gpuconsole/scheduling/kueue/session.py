@@ -50,7 +50,7 @@ from gpuconsole.scheduling.kueue.workloads import backoff_ended, has_due, leave,
 
 
 class ClusterQueueState(Struct, frozen=True):
-    """State of one ClusterQueue: workloads by key, scheduling hashes as they are."""
+    """Saved state of a ClusterQueue's queue: inadmissible workloads and classes, and the sticky workload, by key."""
 
     inadmissible: tuple[str, ...] = field(default=(), name="parked")
     closed: tuple[tuple[bytes, str], ...] = ()
@@ -61,7 +61,7 @@ class ClusterQueueState(Struct, frozen=True):
 
 
 class SessionState(Struct, frozen=True, kw_only=True):
-    """State of a session; encodes with msgspec."""
+    """What a saved session needs besides its objects (`dump`, `load`); encodes with msgspec."""
 
     now: Time = 0
     cycles: int = 0
@@ -252,7 +252,7 @@ class KueueSession:
 
     @property
     def waits_in_cycle(self) -> bool:
-        """True if an open cycle waits for admitted workloads to be ready."""
+        """True if an open cycle still waits: some admitted workload is not ready."""
         state = self._settled
         return state.open_cycle is not None and any(
             not h.workload.is_true("PodsReady") for h in state.workload_index.holders
@@ -260,7 +260,7 @@ class KueueSession:
 
     @property
     def cycle_is_open(self) -> bool:
-        """True if a cycle waits, or waited, and has not ended."""
+        """True if a cycle that waitForPodsReady blocked has not ended, whether it still waits or can go on."""
         return self._state.open_cycle is not None
 
     def observe_only(self, workloads: Iterable[str]) -> None:
@@ -277,9 +277,9 @@ class KueueSession:
         self._state.observed = None
 
     def skip_idle_cycles(self) -> int:
-        """Count at once the coming cycles in which heads would only repeat refusals; returns their number.
+        """Skip the coming cycles in which heads would only repeat refusals; returns their number.
 
-        Only where `run_cycle` reports CHANGED_REASON refusals. Only the order of the heads advances.
+        Use it only if `run_cycle` reports CHANGED_REASON refusals. The queues are then as after these cycles.
         """
         return skip_idle_cycles(self._settled)
 
@@ -415,10 +415,9 @@ class KueueSession:
         afs_charges.sample(self._at(now))
 
     def look_at_local_queue(self, key: str, now: Time) -> Span | None:
-        """Reconcile a LocalQueue as Kueue's controller does; returns the time to the next sample, None if it is not
-        sampled.
+        """Sample the usage of a LocalQueue if due; returns the time to its next sample, None if it is not sampled.
 
-        For admission fair sharing where the caller schedules these samples.
+        For admission fair sharing, if the caller schedules the samples and `sample` is not used.
         """
         return afs_charges.sample_local_queue(self._at(now), key)
 

@@ -29,7 +29,7 @@ from gpuconsole.scheduling.kueue.topology.layout import NonTasPodUsage, TasUsage
 from gpuconsole.scheduling.kueue.workload_index import LocalQueueUsage, WorkloadIndex, caught_up, usage
 
 COHORT, QUEUE = "Cohort/", "ClusterQueue/"
-"""Prefixes of the names in `KueueState.due`."""
+"""Prefixes of the names of cohort trees in `KueueState.due`; a tree without a cohort has its queue's name."""
 
 
 class FlavorScanProgress(Struct, frozen=True):
@@ -37,10 +37,10 @@ class FlavorScanProgress(Struct, frozen=True):
 
     resume: Resume
     generation: int
-    """That of its ClusterQueue: grows when a quota holder there changes or leaves, or quotas in its tree change."""
+    """The ClusterQueue's generation: grows when a quota holder in it changes or leaves, or its tree's quotas change."""
     cycle: int
     scheduling_hash: bytes = field(name="shape")
-    """That of the workload; empty if not known."""
+    """Scheduling hash of the workload; empty if not known."""
 
     def outdated(self, generation: int, cycle: int, shape: bytes, *, preserve: bool) -> bool:
         """True if the search must start from the first flavor (lastAssignmentOutdated).
@@ -72,7 +72,7 @@ class ObservedWorkloads(Struct, frozen=True):
 
 
 class UnchangedCohort(Struct, frozen=True):
-    """A cohort tree in which another cycle would change nothing."""
+    """The refused heads of a cohort tree in which another cycle would change nothing."""
 
     entries: list[CycleEntry]
     versions: list[int]
@@ -84,13 +84,13 @@ BatchHead = tuple[WorkloadRequest, GranularReason, QuotaShortage]
 
 
 class BatchCandidates(Struct, frozen=True):
-    """Heads of a queue, in order, that all stay refused while these amounts are short."""
+    """Heads of a queue, in order, with what must be checked to know that all of them would be refused again."""
 
     heads: tuple[BatchHead, ...]
     short: tuple[tuple[WorkloadRequest, int, int], ...]
     """For each column, priority and (if it matters) age: the head that requests least, the column and the amount."""
     bounds: tuple[tuple[WorkloadRequest, int, int], ...]
-    """For each column: the head that may preempt most, and the least amount requested; if that is short, all are."""
+    """A quicker check: for each column the head that may preempt most and the least amount; if it is short, all are."""
     available: tuple[tuple[int, int], ...]
     """Column that is not short for some head → the greatest amount requested of it."""
 
@@ -104,7 +104,7 @@ class CachedBatch(Struct, frozen=True):
 
 
 class InadmissibleBatch:
-    """A batch of inadmissible heads in progress. Mutated by every cycle."""
+    """Heads marked inadmissible at once (`inadmissible_skip`), one for each coming cycle. Mutated by cycles."""
 
     __slots__ = ("candidates", "counted", "heads", "usage_key", "version")
 
@@ -130,7 +130,7 @@ class InadmissibleBatch:
         return InadmissibleBatch(self.heads, self.usage_key, self.version, self.candidates, self.counted)
 
     def stop(self, queue: ClusterQueueHeap) -> None:
-        """Make the heads that no cycle has counted yet admissible again."""
+        """Make the heads admissible again whose cycles have not come yet."""
         queue.mark_classes_admissible(request for request, _, _ in self.heads[self.counted :])
 
 
@@ -299,7 +299,7 @@ class KueueState:
         return self.objects
 
     def end_batches(self) -> None:
-        """Stop all batches and make their uncounted heads admissible again."""
+        """Stop all batches and make those heads admissible again whose cycles have not come yet."""
         for name, passing in self.batches.items():
             passing.stop(self.workload_index.queue(name))
         self.batches.clear()

@@ -237,7 +237,7 @@ def times(vector: Fine, factor: float) -> dict[str, int]:
 
 
 def alpha(elapsed: Span, half_life: Span) -> float:
-    """Weight of a sample over this span; 0 without a half-life (calculateAlphaRate)."""
+    """Weight, 0 to 1, of current usage against that `elapsed` ago; 0 without a half-life (calculateAlphaRate)."""
     return 1.0 - math.pow(0.5, elapsed / SECOND / (half_life / SECOND)) if half_life else 0.0
 
 

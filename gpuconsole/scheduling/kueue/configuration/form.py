@@ -340,7 +340,7 @@ class DeviceSelectorForm(Struct, frozen=True, kw_only=True):
 
 
 class SourceForm(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A shared counter or a capacity of a driver's devices, which a source of a charge names."""
+    """The counter or capacity of a driver's devices by which a device class mapping charges quota."""
 
     name: str = ""
     driver: str = ""

@@ -193,7 +193,7 @@ class Charge(Struct, frozen=True):
 
 
 class ChargeRefusal(Struct, frozen=True):
-    """The workload cannot be queued; `requeued` is the message of its Requeued condition."""
+    """Why a workload cannot be queued: the messages of its QuotaReserved (`message`) and Requeued condition."""
 
     message: str
     requeued: str

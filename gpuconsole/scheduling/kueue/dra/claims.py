@@ -118,9 +118,10 @@ def aggregate(problems: Sequence[Problem]) -> str:
 
 
 def compiled(selectors: Sequence[str], path: str, context: str, *, first_only: bool = False) -> list[Tree]:
-    """Compile expressions; empty ones (selectors without CEL) are skipped.
+    """Compile CEL expressions of selectors; empty ones (selectors without CEL) are skipped.
 
-    Raises ClaimError with all problems, or only the first with `first_only`.
+    Raises ClaimError with all problems, or only the first with `first_only`; `path` is the selectors' field path,
+    `context` begins the messages.
     """
     trees: list[Tree] = []
     problems: list[Problem] = []
@@ -173,7 +174,7 @@ class DeviceCatalogue:
         return self._pools[driver]
 
     def requests_of(self, namespace: str, template: str, path: str, context: str = "") -> Sequence[DeviceRequest]:
-        """The device requests of a claim template. Raises ClaimError if it does not exist."""
+        """The device requests of a claim template. Raises ClaimError, naming `path`, if it does not exist."""
         found = self.templates.get(f"{namespace}/{template}")
         if found is None:
             missing = f'resourceclaimtemplates.resource.k8s.io "{template}" not found'

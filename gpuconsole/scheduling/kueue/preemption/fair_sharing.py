@@ -32,9 +32,9 @@ from gpuconsole.scheduling.kueue.preemption.search import (
 
 
 class TargetClusterQueueOrdering:
-    """Picks target ClusterQueues. Mutates: nodes that can yield nothing more are pruned and stay so.
+    """Picks the ClusterQueues to preempt in. Mutates: nodes that can yield nothing more are pruned and stay so.
 
-    Between two turns the caller must take a candidate of the queue or drop it, or the order would not end.
+    After each queue that `turns` yields the caller must take a candidate of it or drop it, or `turns` never ends.
     """
 
     def __init__(self, search: PreemptionSearch, candidates: Iterable[Holding]) -> None:

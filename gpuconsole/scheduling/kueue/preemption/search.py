@@ -32,7 +32,7 @@ class PreemptionTarget(Struct, frozen=True):
 
 
 class PreemptionSearch:
-    """A preemptor's request, and the columns in which it needs preemption; `uses` are (column, amount) pairs."""
+    """Input of a search for victims: the preemptor's request, its (column, amount) pairs, the columns to free."""
 
     __slots__ = ("columns", "context", "demands", "request", "rules", "trace", "uses")
 
@@ -57,12 +57,13 @@ class PreemptionSearch:
 
     @property
     def key(self) -> Hashable:
-        """Equal for searches that have the same result while the usage is the same."""
+        """Cache key: equal for searches that have the same result while the usage is the same."""
         wanted = tuple((flavor, d.pod_set.name, d.count) for flavor, group in self.demands.items() for d in group)
         return self.request.id, self.columns, tuple(self.uses), wanted
 
     @property
     def usage(self) -> UsageTree:
+        """The quota usage in which the search removes victims and puts them back."""
         return self.context.snapshot.usage
 
     def fits(self, *, borrowing: bool) -> bool:
@@ -140,7 +141,7 @@ def candidates_of(search: PreemptionSearch, cluster_queue: str, policy: Preempti
 
 
 def dependence(search: PreemptionSearch, reclaim: PreemptionPolicy, borrow: BorrowWithinCohort) -> tuple[int, int]:
-    """Return the parts of the preemptor that decide its candidates: priority, age, or neither."""
+    """Cache key of the candidates: the preemptor's priority and queue timestamp, 0 where they do not depend on it."""
     by_age = reclaim == PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
     anyone = reclaim in (PreemptionPolicy.ANY, PreemptionPolicy.NEVER) and borrow.policy == PreemptionPolicy.NEVER
     return 0 if anyone else search.request.priority, search.request.timestamp if by_age else 0
@@ -177,9 +178,9 @@ def cannot_fit(search: PreemptionSearch) -> bool:
 
 
 def max_available(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, column: int) -> int:
-    """Return the most that preemption could make available in a column; shared by workloads of one priority, or age.
+    """Return an upper bound of the amount that preemption could make available to a workload in a column.
 
-    It is an upper bound, for classical preemption only.
+    For classical preemption only.
     """
     return _cached_max_available(usage_key_for(context, rules.node), context, rules, request, column)
 
@@ -187,7 +188,7 @@ def max_available(context: Context, rules: ClusterQueueConfig, request: Workload
 def exceeds_bound(
     context: Context, rules: ClusterQueueConfig, wanted: Iterable[tuple[WorkloadRequest, int, int]]
 ) -> bool:
-    """True if no head can get its amount of a column, even by preemption; `wanted` has (head, column, amount)."""
+    """True if no head in `wanted`, (head, column, amount), can get its amount, even by preemption."""
     node, ground, available = rules.node, usage_key_for(context, rules.node), context.snapshot.usage.available
     for request, column, amount in wanted:
         # The available quota is computed faster than the bound.

@@ -1,5 +1,7 @@
 """Balanced placement: pods spread evenly over as few domains as they need (Kueue 0.19 tas_balanced_placement.go).
 
+The threshold is the number of slices that every chosen domain gets at least; the higher, the more even.
+
 Behind the gate TASBalancedPlacement, for preferred levels. Where no balanced placement exists BestFit is used, as
 without the gate.
 """
@@ -229,9 +231,9 @@ def _entropy(counts: Counts, numbers: Sequence[int]) -> float:
 def place_evenly(
     domains: TopologyDomainTree, counts: Counts, numbers: Sequence[int], shape: PlacementShape, threshold: int
 ) -> list[int]:
-    """Give each domain of the smallest set the threshold, and the remaining slices to the first ones.
+    """Assign `threshold` slices to each domain of the smallest set that fits, and the remaining ones to the first.
 
-    Updates the counts. Empty if the set is too small or the threshold too high.
+    Returns the domains and updates the counts; empty if no set fits or the threshold is too high.
     """
     chosen = smallest_set(domains, counts, numbers, shape, by_entropy=False)
     extra = shape.count // shape.slice_size - len(chosen) * threshold

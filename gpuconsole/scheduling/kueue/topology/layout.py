@@ -384,7 +384,7 @@ class TasUsage:
                     self.free = {**self.free, flavor: free}
 
     def offer(self, flavor: str, leaf: int) -> Resources:
-        """Return the capacity of a leaf for pods with topology assignments."""
+        """Return a leaf's capacity for pods with topology assignments: what other pods leave."""
         return (self.free.get(flavor) or self.topologies[flavor].free)[leaf]
 
     def left(self, flavor: str, leaf: int) -> dict[str, int]:
