@@ -60,7 +60,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
 
 
 class RunningGpuTotals:
-    """Sums over rows of the map. Mutates by `count` until it is shared."""
+    """Devices by unit and state, summed over rows of the GPU map. Mutates by `count` until it is shared."""
 
     def __init__(self) -> None:
         self.states: dict[DeviceUnit, Counter[GpuState]] = {}
@@ -74,7 +74,7 @@ class RunningGpuTotals:
         return twin
 
     def count(self, row: GpuRow, flavors: tuple[str, ...], sign: int) -> None:
-        """Add a row (1), or take it out (-1)."""
+        """Add a node's row (sign 1), or remove it (-1); `flavors` are the node's."""
         for unit, states in row.by_unit.items():
             sums = self.states.setdefault(unit, Counter())
             for state, number in states.items():
@@ -186,11 +186,11 @@ class LastHour(Struct, frozen=True, kw_only=True):
     losses: int = 0
     """Number of evictions with lost work."""
     unknown: int = 0
-    """Number of these evictions with unknown loss and cost."""
+    """Number of evictions with unknown loss and cost."""
     unpriced: int = 0
-    """Evictions with unknown cost."""
+    """Number of evictions with unknown cost."""
     since: Time
-    """Start of the window: an hour ago, or later if older lines are not available."""
+    """Start of the hour, or of the known history if that is later."""
 
     @property
     def whole(self) -> bool:
@@ -296,13 +296,13 @@ def _queued(snapshot: Snapshot, workload: str) -> bool:
 
 
 def last_hour(recent: Sequence[HistoryEvent], now: Time) -> LastHour:
-    """Sum the newest history lines (oldest first), as far back as they reach: a Snapshot has `KEPT` of them."""
+    """Sum the events of the last hour from a Snapshot's newest lines (`recent`, oldest first), at most `KEPT`."""
     found = hour_of(recent, now)
     return replace(found, since=max(found.since, recent[0].time)) if len(recent) >= KEPT else found
 
 
 def hour_of(lines: Iterable[HistoryEvent], now: Time) -> LastHour:
-    """Sum the history lines of the hour before `now`."""
+    """Sum the events of the hour before `now`."""
     start = now - HOUR
     admitted, preempted = [0] * BINS, [0] * BINS
     lost, cost = 0.0, 0.0

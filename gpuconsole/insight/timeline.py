@@ -47,20 +47,20 @@ _STEPS = {title: rank for rank, title in enumerate(("submitted", "quota reserved
 
 
 class Moment(Struct, frozen=True, kw_only=True):
-    """One step of a timeline; `after` is the time since the previous one."""
+    """One step in the timeline of a workload; `after` is the time since the previous one."""
 
     time: Time
     title: str
     detail: str = ""
     """Flavor, preemptor or reason."""
     what: HistoryEventKind | None = None
-    """None for a step that is known from the object only."""
+    """Kind of the history line; None for a step that only the object's conditions tell."""
     after: Span = 0
     cost: float = 0.0
     count: int = 1
-    """Number of repetitions in a row; `time` is the first."""
+    """Number of equal steps in a row that are merged here; `time` is that of the first."""
     last: Time = 0
-    """Time of the last repetition, if there is more than one."""
+    """Time of the last of these, if there are several."""
 
 
 def timeline(snapshot: Snapshot, workload: str, history: Sequence[HistoryEvent] | None = None) -> tuple[Moment, ...]:
@@ -210,7 +210,7 @@ def _said(line: HistoryEvent) -> _Said:
 
 
 def folded(lines: Iterable[HistoryEvent]) -> list[Repeated]:
-    """Fold equal lines (oldest first) within ten minutes of each other; each keeps the position of its last occurrence.
+    """Merge equal lines (oldest first) that are at most ten minutes apart, each at the position of its last one.
 
     Lines about one workload may alternate: each is folded with the lines that equal it.
     """

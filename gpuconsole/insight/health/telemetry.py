@@ -26,7 +26,7 @@ HOT = 87.0
 """°C at which data-centre GPUs begin to throttle."""
 HOARD_MEMORY = 0.8
 HOARD_ACTIVE = 0.05
-"""Rule HOARDING: memory use above the first fraction, with an engine activity below the second."""
+"""Rule HOARDING: memory use above the fraction HOARD_MEMORY, with an engine activity below HOARD_ACTIVE."""
 BUSY = 90.0
 EMPTY_SM = 0.3
 """Rule EMPTY: utilization above this percentage, SM activity below this fraction."""

@@ -90,11 +90,11 @@ class LintEngines(Struct, frozen=True, kw_only=True):
     kueue: KueueConfig | None = None
     """Kueue's configuration; None if it is unknown, or Kueue is not installed."""
     unqueued: bool = False
-    """Kueue is not installed."""
+    """True if Kueue is not installed."""
     volcano: ParsedVolcanoConfiguration | None = None
     volcano_name: str = "volcano-scheduler.conf"
     own_file: bool = True
-    """Volcano's configuration is a file of its own, so that findings have line numbers."""
+    """True if Volcano's configuration is a file of its own, so that findings have line numbers."""
     capacity: Capacity = FIXED
 
     @property
@@ -104,7 +104,7 @@ class LintEngines(Struct, frozen=True, kw_only=True):
 
 
 OPEN = LintEngines()
-"""Unknown schedulers and configuration."""
+"""Nothing is known about schedulers and configuration."""
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class Work(Struct, frozen=True, kw_only=True):
     template_path: Path = ("spec",)
 
     def least(self, pod_set: PodSet) -> int:
-        """Return the minimum number of pods of a pod set."""
+        """Return the minimum number of pods of a pod set that Kueue admits (minCount, else its count)."""
         return pod_set.count if pod_set.min_count is None else pod_set.min_count
 
     @property
@@ -141,7 +141,7 @@ class LintFacts:
 
     @cached_property
     def all_nodes(self) -> tuple[Node, ...]:
-        """The nodes as healthy; empty if further nodes can appear or none are known."""
+        """Return all nodes as if they were healthy; empty if none are known or further ones can appear."""
         return all_nodes(self.snapshot, self.engines.capacity)
 
     @cached_property

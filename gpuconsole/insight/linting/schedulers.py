@@ -375,7 +375,7 @@ _LONGEST = 2000
 
 
 def lint_comments(text: str, name: str) -> Iterator[LintFinding]:
-    """Find lines whose comment states an effect which the field does not have."""
+    """Find lines of a configuration text whose comment states an effect that the field does not have."""
     for number, line in enumerate(text.splitlines(), start=1):
         code, mark, comment = line[:_LONGEST].partition("#")
         if not mark or not _YAML.match(code):

@@ -62,19 +62,19 @@ __all__ = [
 
 
 class Undivided(Struct, frozen=True):
-    """A number of pods that is not a multiple of the slice size."""
+    """A pod count that is not a multiple of the topology slice size, so that some pods are never placed."""
 
     count: int
     size: int
 
     @property
     def left_over(self) -> int:
-        """Pods without an assigned domain."""
+        """Number of pods that get no topology domain."""
         return self.count % self.size
 
     @property
     def helps(self) -> str:
-        """The nearest pod counts that the slice size divides."""
+        """Return the remedy as text: to run one of the nearest pod counts that the slice size divides."""
         whole = self.count - self.left_over
         return f"run {' or '.join(str(count) for count in (whole, whole + self.size) if count)} pods"
 
@@ -206,7 +206,7 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> PendingExplanat
 
 
 def explain_admitted(snapshot: Snapshot, workload: Workload) -> PendingExplanation:
-    """Explain why not all pods of an admitted workload run, or that they do."""
+    """Explain why not all pods of an admitted workload run; if all do, say so."""
     queue = workload.cluster_queue
     pods = list(pods_by_node(snapshot).of(workload.key).values())
     runs = pods_run(snapshot, workload)

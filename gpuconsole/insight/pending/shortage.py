@@ -36,9 +36,9 @@ class FlavorShortage(Struct, frozen=True, kw_only=True):
     resource: str
     needed: int
     own_left: int
-    """Unused nominal quota of its ClusterQueue."""
+    """Part of the nominal quota of its ClusterQueue that is unused."""
     borrowable: int
-    """Amount that it could borrow beyond that."""
+    """Amount that its ClusterQueue could borrow beyond that."""
     borrowed: int
     borrowing_limit: int | None
     up_to: str = ""
@@ -67,7 +67,7 @@ class Holder(Struct, frozen=True, kw_only=True):
     """GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     borrowed: int
-    """Number of these that are borrowed."""
+    """Number of these on borrowed quota."""
     ends: Time | None
     """Estimated end; None if unknown."""
 
@@ -87,7 +87,7 @@ def show(resource: str, amount: int) -> str:
 
 
 def freed(workload: Workload, short: Iterable[str]) -> str:
-    """Format the amounts that a workload's end frees: of the resources that are short, else accelerators, else all."""
+    """Format what the end of a workload would free: of the resources that are short, else accelerators, else all."""
     amounts: dict[str, int] = {}
     for (_, resource), amount in held(workload):
         amounts[resource] = amounts.get(resource, 0) + amount
@@ -190,7 +190,7 @@ def describe_holder(snapshot: Snapshot, workload: Workload) -> Holder:
 def remedies(
     snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: FlavorShortage, held_by: Sequence[Workload]
 ) -> Iterator[Remedy]:
-    """Yield remedies for a shortage, computed with the scheduler's own quota arithmetic where possible."""
+    """Yield remedies for the shortage `gap`, by the scheduler's own quota arithmetic; `held_by` hold the quota."""
     if not gap.short:
         yield Remedy(True, "quota is available now: Kueue retries it when something in its cohort tree changes")
         return

@@ -59,7 +59,7 @@ _MODES = {
 
 
 class ConsideredFlavor(Struct, frozen=True, kw_only=True):
-    """A flavor that was tried for a pod set, and the worst result over its resources."""
+    """A flavor that Kueue tried for a pod set, with the worst result over its resources."""
 
     pod_set: str
     flavor: str
@@ -128,7 +128,7 @@ class LendingLimitGap(Struct, frozen=True, kw_only=True):
 
 
 class QuotaUser(Struct, frozen=True):
-    """A workload that uses the resource."""
+    """A workload that uses the quota which is short."""
 
     workload: str
     queue: str
@@ -266,9 +266,9 @@ def _users(snapshot: Snapshot, queue: str, flavor: str, resource: str) -> Iterat
 ENGINE = "engine"
 OBJECTS = "objects"
 Simulating = Callable[[], "Simulation"]
-"""Returns a simulation of the cluster to fork; it is made at the first call where there is none."""
+"""Function that returns a simulation of the cluster to fork; if there is none, its first call makes it."""
 PLACES = (PendingReason.GANG, PendingReason.NODES, PendingReason.DISRUPTION_BUDGET)
-"""Pods wait for nodes: changes are tried in the simulation."""
+"""Reasons for which pods wait for nodes: remedies are tried in a simulation, not only in the admission engine."""
 _OF_PODS = (*PLACES, PendingReason.QUOTA, PendingReason.EXCEEDS_MAX, PendingReason.WAITING_FOR_VICTIMS)
 """Reasons of work without a Workload for which changes are tried in the simulation; pod schedulers have queues, too."""
 _RUNS = (
@@ -336,19 +336,23 @@ class WhyPending(Struct, frozen=True, kw_only=True):
 
 
 class Tried(Struct, frozen=True, kw_only=True):
-    """The answer with the suggestions found so far."""
+    """Answer to why a workload is pending, with the suggestions found so far."""
 
     time: Time
     why: WhyPending
     suggestions: Suggestions | None = None
     under_way: SearchProgress | None = None
-    """Progress of the search for suggestions; None once it is over."""
+    """Progress of the search for suggestions; None if it is over."""
 
 
 def trying(
     snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
 ) -> Iterator[Tried]:
-    """Yield the answer while suggestions are searched; the last is complete. Closing the iterator ends the search."""
+    """Yield the answer to why a workload is pending, with more and more suggestions; the last is complete.
+
+    `rehearsal` is the admission state to try changes on (`rehearsal_on`); `simulating` gives a simulation to schedule
+    pods in. Closing the iterator ends the search.
+    """
     answer = why(snapshot, rehearsal, key, simulating)
     searched = False
     for look in _searches(snapshot, rehearsal, answer, simulating):
@@ -361,7 +365,7 @@ def trying(
 def tried(
     snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
 ) -> Tried:
-    """Return the answer with all suggestions; this may take seconds on a large cluster."""
+    """Return the answer of `trying` with all suggestions; this may take seconds on a large cluster."""
     *_, last = trying(snapshot, rehearsal, key, simulating)
     return last
 
@@ -417,7 +421,7 @@ def why(
 def unblocking(
     snapshot: Snapshot, rehearsal: AdmissionSimulator | None, answer: WhyPending, simulating: Simulating | None = None
 ) -> Suggestions | None:
-    """Return changes that unblock it; None if no change of quotas, queues, nodes or the workload itself can."""
+    """Return changes that unblock the workload of `answer`; None if no change that can be tried would."""
     last = None
     for look in _searches(snapshot, rehearsal, answer, simulating):
         last = look.so_far
@@ -527,7 +531,7 @@ def _shown(snapshot: Snapshot, explanation: PendingExplanation) -> Evidence:
 
 
 class AdmissionView(NamedTuple):
-    """A Snapshot of a cluster with the admission engine and the settings at that time."""
+    """A cluster at one moment: its Snapshot, the admission engine in the same state, and the settings."""
 
     snapshot: Snapshot
     session: KueueSession | None
@@ -547,13 +551,13 @@ def view_on(snapshot: Snapshot, policy: SimPolicy) -> AdmissionView:
 
 
 Mark = Literal["✓", "⚠", ""]
-"""Mark of a suggestion's line: it works; it works, but more is missing; or a remark."""
+"""Mark before a suggestion: it works (✓), it works but more is missing (⚠), or it is a remark."""
 MOST_USERS = 4
 MOST_KEEPERS = 4
 
 
 def flavor_lines(answer: WhyPending) -> Iterator[str]:
-    """Yield the flavors in the order in which they were tried, with the pod set if there are several."""
+    """Yield a line of text for each flavor, in the order in which they were tried."""
     several = len({one.pod_set for one in answer.considered}) > 1
     width = max((len(_of(one, several)) for one in answer.considered), default=0)
     for one in answer.considered:
@@ -567,7 +571,7 @@ def _of(one: ConsideredFlavor, several: bool) -> str:
 
 
 def room_lines(room: QuotaBreakdown) -> Iterator[str]:
-    """Yield needed and available quota, each level, members that withhold quota, and the workloads that use it."""
+    """Yield the lines of text for a quota shortage: need, levels, members that withhold quota, and its users."""
 
     def plain(amount: int) -> str:
         return format_quantity(room.resource, amount)
@@ -613,7 +617,7 @@ def _keeper(keeper: LendingLimitGap, resource: str) -> str:
 
 
 def suggestion_texts(answer: WhyPending, found: Suggestions, snapshot: Snapshot) -> Iterator[tuple[Mark, str]]:
-    """Yield the suggestions, each with a warning below it if its pods were not scheduled in the trial."""
+    """Yield each suggestion with its mark, and a warning below it if its pods were not scheduled in the trial."""
     if found.admitted_anyway:
         yield "", "no change needed: it is admitted as it is"
         yield from _landing(found.landing)

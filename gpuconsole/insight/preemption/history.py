@@ -37,13 +37,13 @@ _GONE = (HistoryEventKind.REQUEUED, HistoryEventKind.FINISHED, HistoryEventKind.
 _OVER = (HistoryEventKind.FINISHED, HistoryEventKind.FAILED, HistoryEventKind.DELETED)
 _PLACED = (HistoryEventKind.ADMITTED, HistoryEventKind.STARTED, HistoryEventKind.POD_BOUND)
 NEEDED = frozenset({HistoryEventKind.PREEMPTED, HistoryEventKind.RECONSTRUCTED, *_EVICTIONS, *_GONE, *_PLACED})
-"""The kinds of history lines that `rows` reads."""
+"""The kinds of history lines that `rows` needs."""
 THRASH_WITHIN: Span = HOUR
 THRASH_COUNT = 3
 
 
 class PreemptionRow(Struct, frozen=True, kw_only=True):
-    """One preemption: victim ← preemptor."""
+    """One preemption: which workload was preempted by which, by what rule, and what work was lost."""
 
     time: Time
     """Time at which the victim was chosen."""
@@ -55,7 +55,7 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     by: str
     by_queue: str
     rule: str
-    """Text of the rule; an unknown reason as it is."""
+    """Text of the preemption rule; an unknown reason is not translated."""
     reason: str
     priority: int | None
     """None if unknown, as the preemptor's: the workload was deleted before it was observed."""
@@ -80,9 +80,9 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     by_gone_at: Time | None = None
     """Time at which the preemptor was deleted or failed without having been scheduled."""
     at_most: bool = False
-    """The release was not observed: `latency` is an upper bound."""
+    """True if the release was not observed, so that `latency` is an upper bound."""
     unseen: bool = False
-    """The release time is unknown; the quota may have been released."""
+    """True if it is unknown when, and whether, the quota was released."""
     choice: PreemptionTrace | None = None
     """Candidates and shares at the time of the choice: recorded by the scheduler, or reconstructed by our engine."""
 
@@ -128,7 +128,7 @@ def rows(history: Sequence[HistoryEvent]) -> list[PreemptionRow]:
 
 
 def with_stories(history: Sequence[HistoryEvent]) -> tuple[HistoryEvent, ...]:
-    """Return the newest lines of a history, and the older lines that complete their preemptions."""
+    """Return the newest lines of a history, and the older ones that `rows` needs to complete preemptions."""
     older, newest = history[:-KEPT], history[-KEPT:]
     names = {name for line in history if line.what is HistoryEventKind.PREEMPTED for name in (subject(line), line.by)}
     return (*(line for line in older if line.what in NEEDED and subject(line) in names), *newest)
@@ -333,7 +333,7 @@ def _lost(rows: Sequence[PreemptionRow]) -> _Lost:
 
 
 def about(rows: Iterable[PreemptionRow], names: Collection[str]) -> list[PreemptionRow]:
-    """Filter the preemptions with these workloads (or pods without one) as victim or preemptor."""
+    """Return the preemptions in which one of these workloads (or lone pods) is victim or preemptor."""
     return [row for row in rows if row.victim in names or row.by in names]
 
 
@@ -432,7 +432,7 @@ def _short(share: str) -> str:
 
 
 def whose(choice: PreemptionTrace, moment: str) -> str:
-    """Format the source of a reconstructed choice; empty if the choice was recorded. `moment` is its `as_of`."""
+    """Describe that a choice of victims was reconstructed, from the state of `moment`; empty if it was recorded."""
     if not moment:
         return ""
     if choice.differs:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Runner(Struct, frozen=True, kw_only=True):
-    """An admitted Workload, or a job or pod that runs without one."""
+    """Running work that can be evicted: an admitted Workload, or a job or pod without one."""
 
     key: str
     """Key of its Workload, otherwise of its job, otherwise of the pod."""
@@ -55,7 +55,7 @@ class Runner(Struct, frozen=True, kw_only=True):
     """GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     borrowed: int | None
-    """None if its ClusterQueue does not exist: its nominal quota is unknown."""
+    """Number of its borrowed GPUs. None if its ClusterQueue does not exist, as its nominal quota is unknown."""
     priority: int
     loss: EvictionLoss
     pods: tuple[str, ...]
@@ -137,7 +137,7 @@ _LEAST: Span = HOUR
 
 
 class SpotInterruptions(Struct, frozen=True, kw_only=True):
-    """Expected interruptions of the present spot nodes."""
+    """How often each of the present spot nodes is expected to be interrupted by the cloud provider."""
 
     per_hour: Mapping[str, float]
     """Spot node → expected interruptions per hour."""
@@ -254,7 +254,7 @@ class WorkloadRisk(Struct, frozen=True, kw_only=True):
     """GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     borrowed: int | None
-    """None if its ClusterQueue does not exist."""
+    """Number of its borrowed GPUs; None if its ClusterQueue does not exist."""
     priority: int
     probability: float | None
     """Fraction of the runs in which it is evicted before the horizon; None if it cannot be simulated."""
@@ -474,7 +474,7 @@ class _Life:
 
 
 def reclaim_risk(standing: AdmissionView) -> Risk:
-    """Return only the preemption order of Workloads, for clusters whose nodes or pods are not all visible."""
+    """Return only the preemption order if lenders reclaim, for a cluster whose nodes or pods are not all visible."""
     snapshot, turns = standing.snapshot, _reclaim_positions(standing)
     running = [one for one in runners(snapshot, standing.policy.prices) if one.key in snapshot.workloads]
     workload_risks = [

@@ -48,7 +48,7 @@ class NodeShare(Struct, frozen=True, kw_only=True):
     weight: float | None
     """None for an implicit cohort (no Cohort object exists)."""
     dominant: str
-    """The dominant resource; empty for a node that does not borrow, or cannot."""
+    """The dominant resource; empty for a node that does not borrow, or cannot borrow."""
     parts: tuple[ResourceShare, ...]
     """By resource, the dominant one first."""
     share: str
@@ -70,7 +70,7 @@ class CycleHead(Struct, frozen=True, kw_only=True):
     share_with_it: str | None
     """Share of its queue if it is admitted first in this cycle; None if no flavor fits."""
     outcome: str
-    """`admitted`, `preempts` or `waits`, if one cycle processes all heads."""
+    """`admitted`, `preempts` or `waits` in a simulated cycle of all heads."""
     message: str
 
 

@@ -164,7 +164,7 @@ _PROMISING = (
 
 
 class ChangeTrial:
-    """Tries changes for a workload in forks of an AdmissionSimulator, and counts the trials. Mutable."""
+    """Tries whether changes would admit a workload, in forks of an AdmissionSimulator; counts the trials. Mutable."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class ChangeTrial:
         return fork
 
     def least(self, steps: Sequence[Step]) -> Steps:
-        """Return the changes, each made as small as is still enough; see `minimal_changes`."""
+        """Return the changes, each as small as still admits the workload; see `minimal_changes`."""
         return minimal_changes(self, steps)
 
     def _reserves(self, fork: AdmissionSimulator) -> bool:
@@ -246,7 +246,7 @@ def _promises(rehearsal: AdmissionSimulator, key: str) -> bool:
 
 
 def examined(rehearsal: AdmissionSimulator, key: str) -> CycleEntry | None:
-    """Return the cycle entry of the workload as if it were its queue's head; None if it is in no active queue."""
+    """Return the engine's result for the workload as head of its queue; None if it is in no active queue."""
     entries = rehearsal.session.examine(rehearsal.now, key)
     return next((entry for entry in entries if entry.request.workload.key == key), None)
 
@@ -271,7 +271,7 @@ def all_nodes(snapshot: Snapshot, capacity: Capacity) -> tuple[Node, ...]:
 
 
 class EmptyCluster:
-    """The queues of a cluster and its nodes, all healthy, without any work. Mutates nothing."""
+    """A cluster without any work and with healthy nodes, to find workloads that Kueue never admits. Immutable."""
 
     def __init__(self, snapshot: Snapshot, config: KueueConfig, capacity: Capacity, namespaces: Iterable[str]) -> None:
         """`namespaces` are those of the work to try: manifests rarely contain them."""
@@ -313,13 +313,13 @@ class EmptyCluster:
 
 
 MOST_AHEAD = 50
-"""Limit on the pending workloads that are counted per queue."""
+"""Maximum number of pending workloads that are counted per queue."""
 Pair = tuple[str, str]
 """(flavor, resource)"""
 
 
 class QuotaGap(Struct, frozen=True, kw_only=True):
-    """A flavor without enough quota: the shortage of each resource, and its total request."""
+    """A flavor with too little quota for a workload: the shortage of each resource, and the total request."""
 
     flavor: str
     short: Mapping[str, int]
@@ -327,14 +327,14 @@ class QuotaGap(Struct, frozen=True, kw_only=True):
 
 
 def gaps(session: KueueSession, entry: CycleEntry) -> list[QuotaGap]:
-    """List the flavors that match the pods and have too little quota, the smallest shortage first."""
+    """List the flavors that match the workload's pods and have too little quota, the smallest shortage first."""
     return _gaps(session, entry, ())
 
 
 def gaps_in_turn(session: KueueSession, entry: CycleEntry) -> list[QuotaGap]:
-    """Return `gaps`; if there is enough quota for it alone, the gaps after the workloads before it in its queue.
+    """Return `gaps`; if quota suffices for the workload alone, those left after the workloads before it.
 
-    If there is enough after these, too, the pending workloads in other queues of its cohort tree count as well.
+    If it suffices after these, too, the pending workloads in other queues of its cohort tree count as well.
     """
     before, others = _rivals(session, entry)
     return gaps(session, entry) or _gaps(session, entry, before) or _gaps(session, entry, (*before, *others))
@@ -359,7 +359,7 @@ def _gaps(session: KueueSession, entry: CycleEntry, first: Sequence[Workload]) -
 
 
 def amounts(session: KueueSession, entry: CycleEntry, gap: QuotaGap) -> list[Mapping[str, int]]:
-    """Return the amounts to try of each resource that is short, without duplicates.
+    """Return by how much to raise each resource that is short: several amounts to try, without duplicates.
 
     These are the shortage; the total request; that plus the requests before it in its queue; that plus all pending
     requests of its cohort tree, since other workloads may be admitted first.
@@ -422,14 +422,14 @@ def flavors_of(queue: ClusterQueue) -> set[Pair]:
 
 
 MOST_ENDS = 40
-"""Limit on workloads that are tried one by one."""
+"""Maximum number of workloads whose end is tried one by one."""
 MOST_TOGETHER = 12
-"""Limit on workloads that are ended together."""
+"""Maximum number of workloads that are ended together."""
 SHOWN_ENDS = 3
 
 
 def ends(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """Try the end of other workloads: up to three alone, the smallest first; else a few together."""
+    """Yield other workloads whose end admits it: up to three alone, the smallest first; else a few together."""
     candidates = list(islice(_candidates(trial, entry), MOST_ENDS))
     alone = 0
     for other in candidates:
@@ -477,7 +477,7 @@ def _together(trial: ChangeTrial, candidates: Sequence[Workload]) -> Iterator[St
 
 
 def raises(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) -> Iterator[Steps]:
-    """Try higher quotas or limits of its queue, its cohorts or its lenders, each raised as little as is enough."""
+    """Yield quotas or limits to raise, each as little as is enough: of its queue, its cohorts or its lenders."""
     for kind, name, limit in _limits(trial, entry):
         tried = (trial.least(steps) for gap in found for steps in raised(trial, entry, kind, name, limit, gap))
         yield next((steps for steps in tried if steps), ())
@@ -486,7 +486,7 @@ def raises(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) -> 
 def raised(
     trial: ChangeTrial, entry: CycleEntry, kind: Owner, name: str, limit: Limit, gap: QuotaGap
 ) -> Iterator[list[Step]]:
-    """Raise by increasing amounts until that is enough."""
+    """Yield increases of one limit of a ClusterQueue or Cohort (`name`), by each of the `amounts` to try for a gap."""
     for more in amounts(trial.rehearsal.session, entry, gap):
         steps: list[Step] = [
             RaiseLimit(kind=kind, name=name, limit=limit, flavor=gap.flavor, resource=resource, by=amount)
@@ -534,7 +534,7 @@ MOST_NODES = 16
 
 
 def smaller(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) -> Iterator[Steps]:
-    """Try smaller requests: fewer pods (or a lower minCount) of the largest pod set, or a smaller request per pod."""
+    """Yield smaller requests that are admitted: fewer pods (or a lower minCount), or less of a resource per pod."""
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     if not pod_sets:
         return
@@ -556,7 +556,7 @@ def smaller(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) ->
 
 
 def priorities(trial: ChangeTrial) -> Iterator[Steps]:
-    """Try to find the lowest priority that is enough, and the lowest WorkloadPriorityClass with at least that."""
+    """Yield the lowest priority that admits it, with the lowest WorkloadPriorityClass of at least that."""
     step = _first_of_all(trial)
     least = trial.least((step,)) if step is not None else ()
     for found in least:
@@ -579,7 +579,7 @@ def _first_of_all(trial: ChangeTrial) -> UsePriority | None:
 
 
 def nodes(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """Try the fewest additional nodes of a flavor, like an existing one in its topology domain, that fit its pods."""
+    """Yield the fewest additional nodes of a flavor that admit it, like an existing one in its topology domain."""
     setup = trial.rehearsal.session.setup
     for flavor in (f for group in entry.rules.groups for f in group.flavors if f in setup.topologies):
         domains = setup.topologies[flavor]
@@ -602,7 +602,7 @@ def _growing(flavor: str, like: str, most: int) -> Iterator[Steps]:
 
 
 def resumptions(trial: ChangeTrial) -> Iterator[Steps]:
-    """Try changes for obstacles other than quota: a stopped workload or queue, or a namespace that is not selected."""
+    """Yield what to resume if it or its queue is stopped, or how to make its queue select its namespace."""
     steps = _stopped_objects(trial)
     if steps:
         yield trial.least(steps)
@@ -626,7 +626,7 @@ def _stopped_objects(trial: ChangeTrial) -> list[Step]:
 
 
 def several(trial: ChangeTrial, entry: CycleEntry | None, found: Sequence[QuotaGap]) -> Iterator[Steps]:
-    """Try changes of several kinds together, for a workload with several obstacles: resume, priority, quota."""
+    """Yield changes of several kinds that only together admit it: resume, priority, quota."""
     opened = _stopped_objects(trial)
     if entry is None:
         yield from _changes_after_resuming(trial, opened)
@@ -660,7 +660,7 @@ def _changes_after_resuming(trial: ChangeTrial, opened: Sequence[Step]) -> Itera
 
 
 def moves(trial: ChangeTrial) -> Iterator[Steps]:
-    """Try the other LocalQueues of its namespace."""
+    """Yield the first other LocalQueue of its namespace that would admit it."""
     workload = trial.rehearsal.workloads[trial.key]
     queues = trial.rehearsal.session.setup.objects.local_queues.values()
     near = [q.name for q in queues if q.namespace == workload.namespace and q.name != workload.queue]
@@ -671,12 +671,12 @@ def moves(trial: ChangeTrial) -> Iterator[Steps]:
 
 
 KEEPING = ("NoSchedule", "NoExecute")
-"""Taint effects that exclude pods."""
+"""Effects of taints that keep pods off a node."""
 MOST_TAINTS = 8
 
 
 def topologies(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """Try the next wider topology levels; for a level that no topology has, the widest existing one."""
+    """Yield a wider topology level that admits it; for a level that no topology has, an existing one, or none."""
     setup = trial.rehearsal.session.setup
     for pod_set in trial.rehearsal.workloads[trial.key].pod_sets:
         asked = pod_set.topology
@@ -704,7 +704,7 @@ def topologies(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
 
 
 def allowing(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """Try tolerations to add and node selector labels to remove so that its pods match a flavor."""
+    """Yield tolerations to add and node selector labels to remove with which its pods match a flavor."""
     setup = trial.rehearsal.session.setup
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     for name in dict.fromkeys(flavor for group in entry.rules.groups for flavor in group.flavors):

@@ -32,13 +32,13 @@ Limit = Literal["nominalQuota", "borrowingLimit", "lendingLimit"]
 
 
 class End(Struct, frozen=True, tag="end"):
-    """A workload ends, or is removed from its queue."""
+    """Suggested change: a running workload ends, or a pending one is removed from its queue."""
 
     workload: str
 
 
 class RaiseLimit(Struct, frozen=True, kw_only=True, tag="raise-limit"):
-    """A quota, or a limit, of a ClusterQueue or a Cohort is raised by an amount, in base units."""
+    """Suggested change: raise a quota or limit of a ClusterQueue or Cohort by an amount, in base units."""
 
     kind: Owner
     name: str
@@ -49,7 +49,7 @@ class RaiseLimit(Struct, frozen=True, kw_only=True, tag="raise-limit"):
 
 
 class AskLess(Struct, frozen=True, kw_only=True, tag="ask-less"):
-    """Each pod of a pod set requests less of a resource."""
+    """Suggested change: each pod of a pod set requests less of a resource."""
 
     pod_set: str
     resource: str
@@ -58,7 +58,7 @@ class AskLess(Struct, frozen=True, kw_only=True, tag="ask-less"):
 
 
 class FewerPods(Struct, frozen=True, kw_only=True, tag="fewer-pods"):
-    """A pod set has fewer pods."""
+    """Suggested change: a pod set has fewer pods."""
 
     pod_set: str
     count: int
@@ -66,10 +66,10 @@ class FewerPods(Struct, frozen=True, kw_only=True, tag="fewer-pods"):
 
 
 class LowerGang(Struct, frozen=True, kw_only=True, tag="lower-gang"):
-    """A gang starts with fewer pods."""
+    """Suggested change: a gang starts with fewer pods."""
 
     gang: str
-    """The pod set (partial admission), the job, or the PodGroup (`PodGroup/namespace/name`)."""
+    """Whose minimum is lowered: pod set (partial admission), job, or PodGroup (`PodGroup/namespace/name`)."""
     field: str
     """The field: minCount, minAvailable or minMember."""
     count: int
@@ -77,7 +77,7 @@ class LowerGang(Struct, frozen=True, kw_only=True, tag="lower-gang"):
 
 
 class LoosenBudget(Struct, frozen=True, kw_only=True, tag="loosen-budget"):
-    """A PodDisruptionBudget allows more disruptions."""
+    """Suggested change: a PodDisruptionBudget allows more disruptions."""
 
     budget: str
     """`namespace/name`."""
@@ -85,7 +85,7 @@ class LoosenBudget(Struct, frozen=True, kw_only=True, tag="loosen-budget"):
 
 
 class UsePriority(Struct, frozen=True, kw_only=True, tag="use-priority", omit_defaults=True):
-    """The workload has another priority; with the lowest WorkloadPriorityClass that is enough, if there is one."""
+    """Suggested change: another priority, with the lowest WorkloadPriorityClass that is enough, if there is one."""
 
     priority: int
     was: int
@@ -94,7 +94,7 @@ class UsePriority(Struct, frozen=True, kw_only=True, tag="use-priority", omit_de
 
 
 class AddNodesStep(Struct, frozen=True, kw_only=True, tag="add-nodes"):
-    """More nodes like an existing one, in the same topology domain."""
+    """Suggested change: more nodes like an existing one, in the same topology domain."""
 
     flavor: str
     like: str
@@ -102,7 +102,7 @@ class AddNodesStep(Struct, frozen=True, kw_only=True, tag="add-nodes"):
 
 
 class UseTopology(Struct, frozen=True, kw_only=True, tag="use-topology"):
-    """A pod set requests another topology level; both empty = none."""
+    """Suggested change: a pod set requests another topology level; both empty = none."""
 
     pod_set: str
     required: str = ""
@@ -110,7 +110,7 @@ class UseTopology(Struct, frozen=True, kw_only=True, tag="use-topology"):
 
 
 class Tolerate(Struct, frozen=True, kw_only=True, tag="tolerate"):
-    """The pods of a pod set tolerate a taint."""
+    """Suggested change: the pods of a pod set tolerate a taint."""
 
     pod_set: str
     key: str
@@ -119,27 +119,27 @@ class Tolerate(Struct, frozen=True, kw_only=True, tag="tolerate"):
 
 
 class DropSelector(Struct, frozen=True, kw_only=True, tag="drop-selector"):
-    """The pods of a pod set lose a label of their node selector."""
+    """Suggested change: the pods of a pod set lose a label of their node selector."""
 
     pod_set: str
     label: str
 
 
 class MoveTo(Struct, frozen=True, tag="move-to"):
-    """The workload moves to another LocalQueue of its namespace."""
+    """Suggested change: the workload moves to another LocalQueue of its namespace."""
 
     queue: str
 
 
 class Resume(Struct, frozen=True, kw_only=True, tag="resume"):
-    """The workload, its LocalQueue or its ClusterQueue is resumed; a node is uncordoned."""
+    """Suggested change: resume the workload, its LocalQueue or its ClusterQueue, or uncordon a node."""
 
     kind: Literal["Workload", "LocalQueue", "ClusterQueue", "Node"]
     name: str
 
 
 class AdmitNamespace(Struct, frozen=True, kw_only=True, tag="admit-namespace"):
-    """The namespace gets the labels that the ClusterQueue selects; one without a selector selects all instead."""
+    """Suggested change: label a namespace as a ClusterQueue selects; without a selector, it selects all."""
 
     cluster_queue: str
     namespace: str
@@ -165,7 +165,7 @@ Steps = tuple[Step, ...]
 
 
 def size(step: Step) -> int:
-    """Return the size of a change; 1 for a change without an amount."""
+    """Return the amount of a change, such as the number of nodes; 1 for a change without an amount."""
     match step:
         case RaiseLimit() | LoosenBudget():
             return step.by
@@ -182,7 +182,7 @@ def size(step: Step) -> int:
 
 
 def sized(step: Step, units: int) -> tuple[Step, ...]:
-    """Return the same change with another size; empty for size 0."""
+    """Return the same change with another amount; empty for 0."""
     if units <= 0:
         return ()
     match step:
@@ -201,7 +201,7 @@ def sized(step: Step, units: int) -> tuple[Step, ...]:
 
 
 def reductions(steps: Sequence[Step]) -> list[Steps]:
-    """Return all variants of the changes in which one is smaller by one unit, or left out if it has only one."""
+    """Return all variants of the changes in which one of them is smaller by one unit, or left out at 0."""
     return [(*steps[:place], *sized(step, size(step) - 1), *steps[place + 1 :]) for place, step in enumerate(steps)]
 
 
@@ -209,7 +209,7 @@ MEBIBYTE = 2**20
 
 
 def in_words(steps: Iterable[Step], snapshot: Snapshot, short: Iterable[str] = ()) -> str:
-    """Return one line for changes that are made together; `short` names the resources that are short."""
+    """Return the changes as one line of text; `short` names the resources that the workload lacks."""
     return ", and ".join(_in_words(step, snapshot, short) for step in steps)
 
 
@@ -277,7 +277,7 @@ class TriedEnough(Exception):
 
 
 class Tries(Protocol):
-    """Tries changes for a pending workload, or for pending pods, in forks."""
+    """Tries whether changes would unblock a pending workload, or pending pods, in forks."""
 
     def works(self, steps: Sequence[Step]) -> bool:
         """True if these changes together unblock it; may be False for a change that does. Raises TriedEnough."""
@@ -318,9 +318,9 @@ def _smallest(tries: Tries, step: Step, rest: Sequence[Step]) -> Steps:
 
 Reshape = AskLess | FewerPods | UseTopology | Tolerate | DropSelector
 OfWork = Reshape | LowerGang | UsePriority | MoveTo
-"""Steps that change the work itself, besides resuming it."""
+"""Changes of the work itself, besides resuming it."""
 Around = RaiseLimit | AdmitNamespace | Resume
-"""Steps that change the objects around it."""
+"""Changes of the queues, cohorts, nodes or namespaces around it."""
 
 
 class SurroundingObjects(Protocol):
@@ -339,7 +339,7 @@ class SurroundingObjects(Protocol):
 
 
 def apply_change(rehearsal: AdmissionSimulator, key: str, step: Step) -> None:
-    """Apply a change for the workload `key` to the admission state alone."""
+    """Apply a change for the workload `key` to the admission engine's state, without a simulation."""
     objects = rehearsal.session.setup.objects
     match step:
         case End(other):
@@ -369,7 +369,7 @@ class _After(Struct, frozen=True):
 
 
 def all_around(objects: SurroundingObjects, steps: Iterable[Around]) -> tuple[Object, ...]:
-    """Return the objects changed by all of these steps, each applied after those before it."""
+    """Return the queues, cohorts, nodes and namespaces as these changes make them, one after the other."""
     after = _After(
         dict(objects.cluster_queues),
         dict(objects.local_queues),
@@ -396,7 +396,7 @@ def all_around(objects: SurroundingObjects, steps: Iterable[Around]) -> tuple[Ob
 
 
 def around(objects: SurroundingObjects, step: Around) -> tuple[Object, ...]:
-    """Return the objects changed by this step."""
+    """Return the queues, cohorts, nodes or namespaces as this change makes them."""
     match step:
         case RaiseLimit(kind="ClusterQueue"):
             return (_raised(objects.cluster_queues[step.name], step),)
@@ -534,13 +534,13 @@ def _opened(objects: SurroundingObjects, queue: ClusterQueue, namespace: str) ->
 
 
 Asked = Reshape | LowerGang
-"""Steps that only take effect when the work is submitted again."""
+"""Changes that only take effect when the work is submitted again."""
 GROUP = "PodGroup/"
-"""Prefix of the gang of a LowerGang if a PodGroup has the number."""
+"""Prefix of `LowerGang.gang` for the minimum of a PodGroup."""
 
 
 def change_commands(before: Snapshot, key: str, steps: Sequence[Step]) -> tuple[Command, ...]:
-    """Return the commands for the workload, the job or the pod `key`, to be carried out together.
+    """Return the commands that make the changes for the workload, job or pod `key`, all at once.
 
     Work that is submitted again keeps its name, its age and so its queue position. Raises LookupError if it is gone.
     """

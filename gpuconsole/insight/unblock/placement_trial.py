@@ -62,7 +62,7 @@ MOST_TRIES = 150
 
 
 class PlacementProgress(Struct, frozen=True):
-    """Number of scheduled pods of a job, a gang or a lone pod."""
+    """How many pods of a job, a gang or a lone pod are scheduled."""
 
     placed: int
     needed: int
@@ -76,7 +76,7 @@ class PlacementProgress(Struct, frozen=True):
 
 
 class PlacementTrial:
-    """Tries changes for a job, gang or pod that waits for nodes, in forks, and counts the trials. Mutable."""
+    """Tries whether changes would get pending pods scheduled, in forks; counts the trials. Mutable."""
 
     def __init__(self, simulation: "Simulation", key: str, most_tries: int = MOST_TRIES) -> None:
         self.key = key
@@ -105,7 +105,7 @@ class PlacementTrial:
         return not self.works(steps)
 
     def least(self, steps: Sequence[Step]) -> Steps:
-        """Return the changes, each as small as is still enough; see `minimal_changes`."""
+        """Return the changes, each as small as still unblocks the pods; see `minimal_changes`."""
         return minimal_changes(self, steps)
 
     def _has_started(self, later: Snapshot) -> bool:
@@ -153,14 +153,14 @@ MOST_TOGETHER = 6
 SHOWN_ENDS = 3
 MOST_NODES = 8
 MOST_KINDS = 4
-"""Limit on the instance types that are tried."""
+"""Maximum number of instance types that are tried."""
 MOST_CORDONED = 8
 _GANG_FIELDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "VolcanoJob")
 """Job kinds that have their own minimum of pods."""
 
 
 def ends(trial: PlacementTrial) -> Iterator[Steps]:
-    """Try the end of other work: up to three alone, the smallest first; else a few together."""
+    """Yield other work whose end lets the pods start: up to three alone, the smallest first; else a few together."""
     candidates = list(islice(_candidates(trial), MOST_ENDS))
     alone = 0
     for other in candidates:
@@ -195,7 +195,7 @@ def _candidates(trial: PlacementTrial) -> Iterator[str]:
 
 
 def gangs(trial: PlacementTrial) -> Iterator[Steps]:
-    """Try a lower minimum of a gang, if an object has that number."""
+    """Yield the highest lower minimum with which the gang starts, if it has its own field."""
     needed = trial.stand.needed
     if needed < 2 or trial.stand.started:
         return
@@ -210,7 +210,7 @@ def gangs(trial: PlacementTrial) -> Iterator[Steps]:
 
 
 def smaller(trial: PlacementTrial) -> Iterator[Steps]:
-    """Try fewer pods of the largest pod set, or a smaller request of each pod; for jobs without a Workload."""
+    """Yield fewer pods of the largest pod set, or a smaller request of each pod; for jobs without a Workload."""
     if not _free(trial) or trial.job is None:
         return
     largest = max(trial.job.pod_sets, key=lambda p: (accelerators(p.requests), sum(p.requests.values())))
@@ -227,7 +227,7 @@ def _partitioned(job: Job, pod_set: str) -> bool:
 
 
 def nodes(trial: PlacementTrial) -> Iterator[Steps]:
-    """Try the fewest additional nodes, like an existing one of the instance type that needs fewest."""
+    """Yield the fewest additional nodes that let the pods start, of the instance type that needs fewest."""
     shapes: dict[object, str] = {}
     for node in trial.snapshot.nodes.all():
         # A copy of a cordoned node would join uncordoned.
@@ -247,7 +247,7 @@ def _shape(node: Node) -> object:
 
 
 def cordoned(trial: PlacementTrial) -> Iterator[Steps]:
-    """Try to uncordon each cordoned node."""
+    """Yield the first cordoned node that lets the pods start when it is uncordoned."""
     shut = (node.name for node in trial.snapshot.nodes.all() if node.unschedulable and node.ready)
     for name in islice(shut, MOST_CORDONED):
         steps = (Resume(kind="Node", name=name),)
@@ -258,7 +258,7 @@ def cordoned(trial: PlacementTrial) -> Iterator[Steps]:
 
 
 def suiting(trial: PlacementTrial) -> Iterator[Steps]:
-    """Try changes of tolerations and node selectors that match its pods to nodes, one instance type at a time."""
+    """Yield tolerations to add and selector labels to remove with which the pods match nodes of an instance type."""
     if not _free(trial) or trial.job is None:
         return
     seen: set[Steps] = set()
@@ -283,7 +283,7 @@ def suiting(trial: PlacementTrial) -> Iterator[Steps]:
 
 
 def budgets(trial: PlacementTrial) -> Iterator[Steps]:
-    """Try a looser disruption budget, for schedulers that respect budgets when they preempt."""
+    """Yield disruption budgets to loosen, for schedulers that respect budgets when they preempt."""
     for budget in trial.snapshot.pod_disruption_budgets.all():
         pods = covered(trial.snapshot, budget)
         if any(pod.node for pod in pods):
@@ -291,7 +291,7 @@ def budgets(trial: PlacementTrial) -> Iterator[Steps]:
 
 
 def protected(trial: PlacementTrial) -> Steps:
-    """Return the budget that blocks the work, loosened as little as is enough; empty if none does."""
+    """Return the loosening of the disruption budget that blocks the work, as little as is enough; else empty."""
     try:
         if not any(True for _ in trial.snapshot.pod_disruption_budgets.all()) or trial.works(()):
             return ()
@@ -306,24 +306,24 @@ def _free(trial: PlacementTrial) -> bool:
 
 
 class PlacementStatus(StrEnum):
-    """Outcome for the pods of a workload that a change admits."""
+    """Whether the pods of a workload are scheduled after a change that admits it."""
 
     FOUND = "found"
     """All pods are scheduled, or have ended."""
     NONE = "none"
     """It is admitted, but some of its pods are not scheduled."""
     EVICTED = "evicted"
-    """It is admitted, and evicted again within that minute."""
+    """It is admitted, and evicted again within the minute of the trial."""
     CHECKS = "checks"
     """It has reserved quota, but its admission checks or its topology assignment are pending."""
     UNSEEN = "unseen"
-    """It has no pods within that minute: victims terminate more slowly, or it runs in another cluster."""
+    """It has no pods within that minute: victims terminate too slowly, or it runs in another cluster."""
     UNTRIED = "untried"
     """No trial is possible: there is no simulation, or no node is known."""
 
 
 class PlacementResult(Struct, frozen=True):
-    """The outcome, with a text of what the pods lack or what is pending."""
+    """Whether the pods are scheduled, with a text of what they lack or what is pending."""
 
     nodes: PlacementStatus
     text: str = ""
@@ -331,18 +331,21 @@ class PlacementResult(Struct, frozen=True):
 
 UNTRIED = PlacementResult(PlacementStatus.UNTRIED)
 Trying = Generator[None, None, PlacementResult]
-"""Runs in steps: closing it ends the trial."""
+"""A trial in steps that returns whether the pods are scheduled; closing it ends the trial."""
 CheckPlacement = Callable[[Steps], Trying]
 
 
 def untried(_: Steps) -> Trying:
-    """Return the outcome `untried`, where no trial is possible."""
+    """Return the status UNTRIED, in place of a trial."""
     yield from ()
     return UNTRIED
 
 
 def placement_check(simulating: "Callable[[], Simulation] | None", key: str) -> CheckPlacement:
-    """Return a function that tries changes that admit the workload `key`; the simulation is made at its first call."""
+    """Return a function that tries whether the pods of workload `key` are scheduled after changes that admit it.
+
+    The simulation is made at its first call.
+    """
     base: list[Simulation] = []
 
     def land(steps: Steps) -> Trying:
@@ -412,7 +415,7 @@ MOST_PODS = 6
 
 
 def kept_by_budget(simulation: "Simulation", explanation: PendingExplanation) -> PendingExplanation | None:
-    """Explain pods that only a looser budget lets start; None if the budget is not the reason."""
+    """Explain that pods are pending because of a disruption budget; None if that is not the reason."""
     trial = PlacementTrial(simulation, explanation.subject)
     for step in protected(trial):
         if isinstance(step, LoosenBudget):
@@ -449,7 +452,7 @@ def _healthy(pod: Pod) -> bool:
 
 
 def keeping_drained(snapshot: Snapshot, key: str) -> Iterator[str]:
-    """Describe the budgets that block the drain of cordoned nodes: they allow no eviction of the pods there."""
+    """Describe the disruption budgets that keep the pods of cordoned nodes from being evicted."""
     pods = pods_of(snapshot, key)
     shut = [pod for pod in pods if pod.node and (node := snapshot.nodes.get(pod.node)) and node.unschedulable]
     for budget in snapshot.pod_disruption_budgets.all() if shut else ():

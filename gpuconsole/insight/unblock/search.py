@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 
 ON_NODES = "scheduling of its pods after the change"
-"""Progress text for the trial of each change that admits it."""
+"""Progress text while it is tried whether the pods are scheduled after a change."""
 _Kind = tuple[str, Iterator[tuple[Step, ...]]]
 """The name of a kind of change, and a lazy search for it."""
 
@@ -36,7 +36,7 @@ class Suggestion(Struct, frozen=True):
 
     steps: tuple[Step, ...]
     landing: PlacementResult = UNTRIED
-    """Outcome for its pods."""
+    """Whether its pods are scheduled then."""
 
 
 class Suggestions(Struct, frozen=True, kw_only=True):
@@ -46,14 +46,14 @@ class Suggestions(Struct, frozen=True, kw_only=True):
     admitted_anyway: bool = False
     """It is admitted without any change, so nothing is suggested."""
     landing: PlacementResult = UNTRIED
-    """Outcome for its pods if it is admitted anyway."""
+    """If it is admitted anyway: whether its pods are scheduled."""
     tried: int = 0
     complete: bool = True
     """False if the limit on trials was reached before all kinds were tried."""
 
 
 class SearchProgress(Struct, frozen=True):
-    """Progress of a search: the kind that is being tried, and the number of kinds done."""
+    """Progress of a search: the kind of change that is tried, and the number of kinds done."""
 
     kind: str
     done: int
@@ -61,7 +61,7 @@ class SearchProgress(Struct, frozen=True):
 
 
 class SuggestionSearch(Struct, frozen=True):
-    """State of a search; `under_way` is None once it is complete."""
+    """The suggestions so far, and the progress of the search (`under_way`; None once it is complete)."""
 
     so_far: Suggestions
     under_way: SearchProgress | None = None
@@ -73,17 +73,17 @@ def suggestion_steps(
     classes: Iterable[WorkloadPriorityClass] = (),
     land: CheckPlacement = untried,
 ) -> Iterator[SuggestionSearch]:
-    """Search changes that would admit a pending workload: the state after every few trials. Mutates nothing.
+    """Search changes that would admit a pending workload; yield the state after every few trials.
 
-    Closing the iterator ends the search. `land` tries whether the pods are scheduled after each change that admits the
-    workload.
+    Closing the iterator ends the search. `classes` are the priority classes to choose from. `land` tries whether the
+    pods are scheduled after each change that admits the workload. Mutates nothing.
     """
     trial = ChangeTrial(rehearsal, key, classes)
     yield from _searching(trial, _all(trial), land)
 
 
 def placement_suggestion_steps(simulation: "Simulation", key: str) -> Iterator[SuggestionSearch]:
-    """Yield the state of a search for changes that get pending pods scheduled. Mutates nothing."""
+    """Search changes that get pending pods scheduled; yield the state after every few trials. Mutates nothing."""
     trial = PlacementTrial(simulation, key)
     yield from _searching(trial, _each(_pod_kinds(trial)), untried)
 

@@ -37,7 +37,7 @@ class EvictedWorkload(Struct, frozen=True, kw_only=True):
     by: tuple[str, ...]
     """Its preemptors, the most frequent first; empty where the change itself evicts it."""
     rules: tuple[str, ...]
-    """In words, the most frequent first."""
+    """Rules of its preemptions in words, the most frequent first."""
     lost_gpu_hours: float
     cost: float
     """USD of the lost work."""
@@ -131,12 +131,12 @@ FEASIBLE = "feasible, nothing is reserved"
 
 
 class TimeRange(Struct, frozen=True, kw_only=True):
-    """Range of a time over runs that differ only in controller latencies."""
+    """Earliest and latest time of one event, over runs that differ only in controller latencies."""
 
     earliest: Time
     latest: Time
     times: int
-    """Number of runs in which it happens before the horizon."""
+    """Number of runs in which the event happens before the horizon."""
     runs: int
     """Number of compared runs, the first included."""
 
@@ -249,7 +249,9 @@ class VaryingVictim(Struct, frozen=True, kw_only=True):
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
-    """Outcome of a what-if. `…_now` is the start of the forks, `…_without` the baseline."""
+    """Outcome of a what-if. In names, `…_now` is at the fork, `…_without` in the baseline, others in the changed
+    fork.
+    """
 
     time: Time
     """Time of the fork."""
@@ -277,7 +279,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     gpus_now: int
     gpus_without: int
     gpus: int
-    """In use."""
+    """GPUs in use, or what `unit` names, at the time `compared`."""
     unit: str = WHOLE_GPU.noun
     """Unit of the cluster's accelerators; `device` if there are several units."""
     latency: str = ""
@@ -376,9 +378,9 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 
 
 NAMED = 3
-"""Maximum number of victims by name; the tables below the verdict have all."""
+"""Maximum number of victims that the verdict names; the tables below it have all."""
 PRODUCTS = ("Kueue", "Volcano")
-"""Names with a single capital letter with which a reason may start."""
+"""Names that stay capitalized where a reason that starts with one becomes part of a sentence."""
 
 
 def verdict(answer: WhatIf, within: str = "before the horizon") -> str:
@@ -409,7 +411,7 @@ def in_some_runs(found: TimeRange | None) -> str:
 
 
 def rests_on(answer: WhatIf) -> str:
-    """Format the number of runs behind the ranges; empty without ranges."""
+    """Describe how many runs the ranges of times come from; empty without ranges."""
     return f"; {answer.runs} runs with different controller latencies" if answer.runs > 1 else ""
 
 

@@ -56,7 +56,10 @@ if TYPE_CHECKING:
 def outcome_of(
     key: str, tried: FutureEvents, snapshots: Sequence[Snapshot], without: FutureEvents, others: Sequence[Snapshot]
 ) -> WhatIfOutcome:
-    """Outcome of one workload in the fork `tried`, from Snapshots of it and of the other fork, newest last."""
+    """Return the outcome of one workload in the fork `tried`, compared with that in the fork `without`.
+
+    `snapshots` are of the first fork, `others` of the second, newest last.
+    """
     final, other = snapshots[-1], others[-1]
     workload = next((s.workloads[key] for s in reversed(snapshots) if key in s.workloads), None)
     twin = unqueued_work(final).get(key) if workload is None else None
@@ -86,7 +89,7 @@ def outcome_of(
 
 
 def subjects_with_pods(course: FutureEvents, final: Snapshot) -> set[str]:
-    """Return the keys of the requested work, and of its pods where there is no Workload: there, the pods preempt."""
+    """Return the keys of the requested work, and of the pods of jobs without a Workload, as these preempt."""
     bound = {line.pod for key in course.asked for line in course.placed.get(key, ())}
     waiting = {pod for key in course.asked if key not in final.workloads for pod in pods_of(final, key)}
     return course.asked | bound | waiting
@@ -205,7 +208,7 @@ def queue_changes(*states: Mapping[str, QuotaNode]) -> tuple[QueueChange, ...]:
 
 
 def closed_by(before: Mapping[str, QuotaNode], after: Mapping[str, QuotaNode]) -> tuple[ClosedQueue, ...]:
-    """Return the queues that admit no workloads for a reason that does not exist in the baseline."""
+    """Return the queues that admit no workloads for a reason that they do not have in the baseline (`before`)."""
     return tuple(
         ClosedQueue(queue=name, why=node.shut)
         for name, node in sorted(after.items())
@@ -217,7 +220,7 @@ _ABSENT = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
 
 
 def quantile(spans: Sequence[Span], part: float) -> Span | None:
-    """Interpolated quantile of sorted spans; None without spans."""
+    """Return the quantile `part` (0 to 1) of sorted spans, interpolated; None without spans."""
     if not spans:
         return None
     place = part * (len(spans) - 1)
@@ -237,7 +240,7 @@ RUNS = 4
 CPU_SECONDS = 1.5
 """CPU time of these runs together; after it the present run is cut off, and no other starts."""
 PARTS = 40
-"""Number of steps to the horizon if some requested work does not start."""
+"""Number of steps in which a run advances to the horizon, if some requested work does not start."""
 
 
 class LatencyRun(Struct, kw_only=True):

@@ -17,7 +17,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 
 PARTS = 200
-"""Number of equal steps to the horizon: events are read after each, so that they do not pile up."""
+"""Number of equal steps in which a run advances; events are read after each, so that they do not pile up."""
 
 
 class JobCourse(Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 LOSSES = (HistoryEventKind.EVICTED, HistoryEventKind.POD_EVICTED, HistoryEventKind.POD_FAILED)
-"""Kinds of lines about an eviction, or about a pod that failed."""
+"""Kinds of history lines about an eviction or a failed pod."""
 
 
 class WhatIfEviction(Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class WhatIfEviction(Struct, frozen=True, kw_only=True):
     by: str
     by_priority: int
     rule: str
-    """In words."""
+    """Rule of the preemption, in words."""
     lost_gpu_hours: float
     cost: float
     returns: Time | None
@@ -72,7 +72,7 @@ class WhatIfEviction(Struct, frozen=True, kw_only=True):
 
 
 class EvictionTimes(Struct, kw_only=True):
-    """Times of one eviction. Mutated by `Future`."""
+    """When a workload was evicted, its quota was released, and its pods were gone. Mutated by `Future`."""
 
     workload: str
     evicted: Time
@@ -89,7 +89,7 @@ class FutureEvents(Struct, kw_only=True):
     admitted: dict[str, list[HistoryEvent]] = field(default_factory=dict)
     """Workload → its admissions."""
     started: dict[str, Time] = field(default_factory=dict)
-    """Workload → when all its pods ran for the first time."""
+    """Workload → time at which all its pods ran for the first time."""
     placed: dict[str, list[HistoryEvent]] = field(default_factory=dict)
     """Job or lone pod without a Workload → POD_BOUND lines of its pods."""
     withdrawn: list[EvictionTimes] = field(default_factory=list)
@@ -103,7 +103,7 @@ class FutureEvents(Struct, kw_only=True):
         return lines[0].time if lines else None
 
     def let_in(self, key: str) -> Time | None:
-        """Return the first admission; of a job without a Workload the first binding of a pod, otherwise the start."""
+        """Return the first admission; of a job without a Workload the first binding of a pod, else its start."""
         admitted, placed = self.first_admission(key), self.placed.get(key)
         if admitted is None and placed:
             return placed[0].time
@@ -265,7 +265,7 @@ _WAITING = (HistoryEventKind.PENDING, HistoryEventKind.GANG_WAITING)
 
 
 class FutureTotals(Struct, frozen=True):
-    """Totals of one Snapshot, by which two forks are compared."""
+    """GPU totals, pending work and queues of a Snapshot, by which two forks are compared."""
 
     queues: Mapping[str, QuotaNode]
     """Queues that serve work, by name."""
@@ -285,7 +285,7 @@ def serving_queues(roots: Iterable[QuotaNode]) -> Mapping[str, QuotaNode]:
 
 
 def sums_of(snapshot: Snapshot) -> FutureTotals:
-    """Compute the totals of a Snapshot."""
+    """Compute the totals of a Snapshot by which two forks are compared."""
     return FutureTotals(serving_queues(queues(snapshot)), gpu_totals(snapshot), waiting(snapshot))
 
 
@@ -317,11 +317,11 @@ class FutureRunner(Protocol):
 
 
 Elsewhere = Callable[["Future", Time], FutureRunner]
-"""Moves a fork to another process, to advance to a moment at most."""
+"""Function that moves a fork to another process, where it can advance up to the given time."""
 
 
 class Future:
-    """A fork on its way to the horizon, with its history. Mutates by `advance`."""
+    """One fork of a what-if in this process, on its way to the horizon, with its history. Mutates by `advance`."""
 
     def __init__(self, base: "Simulation", commands: Sequence[Command] = (), places: Iterable[str] = ()) -> None:
         """Apply the commands; `places` are their positions in the file, for refusals."""
@@ -355,7 +355,7 @@ class Future:
         run_to_end(self.advancing(until))
 
     def advancing(self, until: Time) -> Steps[None]:
-        """`advance` piece by piece."""
+        """Do the same as `advance` in pieces, as an iterator."""
         while self._moments and self._moments[0] <= until:
             # Requested work may start and end between two checks.
             yield from self._going(self._moments.pop(0))
@@ -376,7 +376,7 @@ class Future:
         self.course.asked = gone | subjects_of(self.commands, snapshot)
 
     def look(self) -> FutureStatus:
-        """Return the present state."""
+        """Return the state at the time to which the fork was advanced."""
         self._meet()
         # The state of inadmissible workloads is not needed here.
         self.simulation.show_inadmissible(self.course.asked)
@@ -391,7 +391,7 @@ class Future:
         )
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: a fork in this process has no resources to release."""
 
     def _note(self, event: Event) -> None:
         course = self.course

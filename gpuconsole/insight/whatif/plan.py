@@ -46,10 +46,10 @@ RAISED = 1_000
 
 
 class PlanChange(Struct, frozen=True):
-    """One change to the cluster, with its amount and cost."""
+    """One change that a plan may propose, with its commands and cost."""
 
     sort: str
-    """Subject of the change."""
+    """What is changed: `quota`, `nodes`, `priority`, `preemption` or `fair sharing`."""
     words: str
     commands: tuple[Command, ...]
     hourly: float = 0.0
@@ -57,11 +57,11 @@ class PlanChange(Struct, frozen=True):
 
 
 Make = Callable[[int], PlanChange]
-"""Amount → the change."""
+"""Function from an amount to the change of that amount."""
 
 
 class PlanKind(Struct, frozen=True):
-    """A kind of option: changes that are tried together."""
+    """A kind of option: one change, or several changes that are tried together."""
 
     name: str
     most: int
@@ -69,7 +69,7 @@ class PlanKind(Struct, frozen=True):
     likely: int
     """Amount of each part that the request suggests; it is tried first."""
     parts: tuple[Make, ...]
-    """The parts after the first are minimized before it."""
+    """Its changes. The amount of the first is minimized last."""
 
 
 class _Demand(Struct):
@@ -108,7 +108,7 @@ def kinds(snapshot: Snapshot, workloads: Sequence[Workload], policy: SimPolicy) 
 
 
 def subjects(commands: Iterable[Command]) -> set[tuple[object, ...]]:
-    """Identify what the commands change, regardless of the amount: kinds with the same subjects are the same option."""
+    """Return what the commands change, regardless of the amount: equal results are the same option."""
     return set(map(_subject, commands))
 
 
@@ -248,7 +248,7 @@ def _hourly(snapshot: Snapshot, node: Node, prices: Prices) -> float:
 
 
 PARTS = 12
-"""Number of steps of a run to the horizon."""
+"""Number of steps in which a run advances to the horizon."""
 
 
 class PlanOption(Struct, frozen=True, kw_only=True):

@@ -64,7 +64,7 @@ _LOOKS: tuple[Span, ...] = (SECOND, 5 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE,
 PARTS = 40
 """Number of equal steps to the horizon; a what-if can be cancelled after each."""
 PIECES = 100
-"""A what-if can also be cancelled after this many pieces of work, as one moment may have many."""
+"""Within a step, a what-if can be cancelled each time after this many pieces of work."""
 
 
 class WhatIfProgress(Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ def what_if(trial: Iterable[WhatIfProgress]) -> WhatIf:
 
 
 def prepare(simulation: "Simulation", found: Snapshot | None = None) -> Steps[None]:
-    """Compute the totals of a first step in advance, so that it only adds changes; `found` as for `what_if_steps`."""
+    """Fill the caches for the first step of a what-if, so that it starts fast; `found` as for `what_if_steps`."""
     if found is not None:
         sums_of(found)
         yield
