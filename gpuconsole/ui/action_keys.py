@@ -30,12 +30,12 @@ def single_keys() -> list[str]:
 
 
 def find(key: str, offered: Iterable[Action]) -> Action | None:
-    """The offered action of a single key, if any."""
+    """Return the action among `offered` that a single key runs; None if there is none."""
     return next((action for action in offered if key in action.keys), None)
 
 
 def continuations(prefix: str, offered: Iterable[Action]) -> dict[str, Action]:
-    """What may follow a prefix: second key → action, for sequences such as `m p`."""
+    """Return the keys that can follow `prefix` in a sequence such as `m p`, each with the action that it completes."""
     return {
         second: action
         for action in offered

@@ -1,7 +1,4 @@
-"""The Textual app: view modes, navigation between them, and Snapshots for the front screen.
-
-Navigation history of views: back, forward, and to the last one.
-"""
+"""The Textual app: view modes, navigation between them and its history, and Snapshots for the front screen."""
 
 import asyncio
 import signal
@@ -46,13 +43,13 @@ class ViewHistory:
         return self._visited[self._at]
 
     def go(self, view: str) -> None:
-        """Open a view from here; the forward history is dropped."""
+        """Record that `view` was opened from the current one, and drop the forward history."""
         if view != self.here:
             self._visited[self._at + 1 :] = [view]
             self._at += 1
 
     def step(self, views: int) -> str | None:
-        """Go back (negative) or forward; None without a view there."""
+        """Go back (negative) or forward by `views`; return the view there, or None if there is none."""
         if not 0 <= self._at + views < len(self._visited):
             return None
         self._at += views
@@ -66,18 +63,18 @@ class ViewHistory:
 
 
 REPAINT = 0.25
-"""Seconds between two repaints for new data, at least."""
+"""Minimum seconds between two repaints caused by new data."""
 TWICE = 2.0
 """Seconds within which a second ctrl+c quits."""
 
 
 def at_terminal() -> bool:
-    """True if keys come from a terminal; no more so once that is closed."""
+    """Return whether the program reads keys from a terminal that is still open."""
     return sys.__stdin__ is not None and sys.__stdin__.isatty()
 
 
 class ConsoleApp(TunedApp):
-    """Shows one Console. The loop runs elsewhere; this draws and sends Commands."""
+    """The Textual app of one cluster: draws the Snapshots of its Console, and sends Commands to it."""
 
     TITLE = "gpuconsole"
     CSS_PATH = sorted((Path(__file__).parent / "styles").glob("*.tcss"))
@@ -123,7 +120,7 @@ class ConsoleApp(TunedApp):
         self.theme = self.themes[0].name
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """The roles of the first theme, so that the stylesheet can be parsed under any theme."""
+        """Return the colours of the first theme, with which Textual can parse the stylesheet under any theme."""
         return self.themes[0].variables
 
     # Data
@@ -171,7 +168,7 @@ class ConsoleApp(TunedApp):
 
     @property
     def way(self) -> list[str]:
-        """The navigation path, by screen names; a dialog has the name of its kind."""
+        """The navigation path: the name of each open screen, or the class name of a dialog."""
         return [s.crumb() if isinstance(s, ConsoleScreen) else type(s).__name__ for s in self.screen_stack]
 
     # Keys
@@ -229,9 +226,10 @@ class ConsoleApp(TunedApp):
         return self.current_mode
 
     def go(self, view: str, *, filtered: str = "", at: str = "") -> None:
-        """Open a view, filtered or with an object selected; from a screen above the same view, go back to it.
+        """Open a view, with the filter text `filtered` or the cursor on the object with the key `at`.
 
-        Another view keeps its state, unless its table is requested.
+        If it is the current view, close the screens above its table. In another view, screens above the table stay
+        open, unless `filtered` or `at` is given.
         """
         aimed, here = bool(filtered or at), view == self.current_mode
         if not here:
@@ -259,9 +257,9 @@ class ConsoleApp(TunedApp):
             self.go(view)
 
     def open(self, screen: ConsoleScreen) -> None:
-        """Open a screen above the front one; go back to it if it is open already.
+        """Open a screen above the front one; if it is open already, close the screens above it instead.
 
-        Transient screens are closed, and a report replaces another report.
+        A front screen with `passing` set is closed first, and a report replaces another report.
         """
         opened = [one for one in self.screen_stack if isinstance(one, ConsoleScreen)]
         if opened[-1].passing:

@@ -1,19 +1,4 @@
-"""Descriptions of objects: the text shown by `d`.
-
-Descriptions of objects, shown by `d`: sections of fields from the Snapshot, the newest events last.
-
-Events of an object, listed as by kubectl describe.
-
-Descriptions of objects by a few of their fields.
-
-Description of a node.
-
-Parts that several descriptions share: labels, amounts, pods, taints.
-
-Descriptions of queues, cohorts and the objects that they reference.
-
-Descriptions of workloads, jobs and pods.
-"""
+"""Descriptions of objects, shown by `d`: sections of fields from the Snapshot, with the newest events last."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
@@ -76,9 +61,9 @@ EVENTS = 30
 
 
 def events(rows: Iterable[HistoryEvent], now: Time, key: str = "") -> list[Painted]:
-    """The newest lines of history, oldest first, repeated ones folded.
+    """Return the section of the newest events, oldest first, with repeated ones folded.
 
-    With the key of the described object, a line about another workload or pod names that one.
+    `key` is the described object's key: a line about another workload or pod names it.
     """
     newest = folded(rows)[-EVENTS:]
     lines = [BLANK, heading("Events")]
@@ -110,7 +95,7 @@ def _event(repeated: Repeated, now: Time, key: str) -> Painted:
 
 
 def about(rows: Iterable[HistoryEvent], table: str, key: str) -> list[HistoryEvent]:
-    """The lines of history that concern an object."""
+    """Return the events that concern the object with this `key` in `table`, a name in `objects.TABLES`."""
     match table:
         case "pods":
             return [row for row in rows if row.pod == key]
@@ -158,7 +143,7 @@ _SHOWN: tuple[tuple[type, tuple[str, ...]], ...] = (
 
 
 def plain_facts(obj: object) -> list[Painted]:
-    """The fields that describe an object of this kind."""
+    """Describe an object of a simple kind by a fixed choice of its fields, a line for each."""
     names = next(names for kind, names in _SHOWN if isinstance(obj, kind))
     return [field(name.replace("_", " ").capitalize(), getattr(obj, name)) for name in names]
 
@@ -203,13 +188,13 @@ def node_facts(snapshot: Snapshot, node: Node) -> list[Painted]:
 
 
 def active(snapshot: Snapshot, queue: ClusterQueue) -> list[Painted]:
-    """The Active condition of a ClusterQueue."""
+    """Return the line with the Active condition of a ClusterQueue."""
     ready = active_condition(queue, snapshot, seen=snapshot.seen)
     return [field("Active", f"{ready.active} · {ready.reason} · {ready.message}")]
 
 
 def users(snapshot: Snapshot, obj: object) -> list[Painted]:
-    """The ClusterQueues that reference this object; they stop admitting if it is deleted."""
+    """Return lines with the ClusterQueues that reference this object; they stop admitting if it is deleted."""
     queues = list(snapshot.cluster_queues.all())
     match obj:
         case ResourceFlavor():
@@ -250,7 +235,7 @@ def _quota(flavor: str, resource: str, quota: Quota) -> Painted:
 
 
 def used_lately(queue: LocalQueue) -> list[Painted]:
-    """Recent usage of a LocalQueue, where admission fair sharing orders LocalQueues by it."""
+    """Return lines with the recent usage of a LocalQueue; none where admission fair sharing does not use it."""
     if queue.usage is None:
         return []
     amounts = (_lately(name, queue.consumed[name] / BILLIONTH) for name in short(queue.consumed))

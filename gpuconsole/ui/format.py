@@ -35,7 +35,7 @@ def age(span: Span) -> str:
 
 
 def since(now: Time, then: Time) -> str:
-    """Time since a moment; a dash without one."""
+    """Time from `then` to `now`; a dash if `then` is unset."""
     return age(now - then) if then else NOTHING
 
 
@@ -87,7 +87,7 @@ def gpu_hours(gpu_seconds: float) -> str:
 
 
 def not_saved(gpu_time: Span | None) -> str:
-    """Work that an eviction loses: `~3.5 GPU-hours of work lost`; None where it is unknown."""
+    """Format the work that an eviction loses: `~3.5 GPU-hours of work lost`. `gpu_time` is None where it is unknown."""
     return "lost work unknown" if gpu_time is None else f"~{gpu_hours(gpu_time / SECOND)} of work lost"
 
 
@@ -97,7 +97,7 @@ def factor(speed: float) -> str:
 
 
 def permille(value: float) -> str:
-    """A weighted share (DRS) in thousandths; `max` where a weight of 0 makes it infinite."""
+    """Format a weighted share (DRS), given in thousandths; `max` where a weight of 0 makes it infinite."""
     return "max" if value == float("inf") else f"{value:,.0f}"
 
 

@@ -41,11 +41,11 @@ WORDS = {
     GpuState.UNKNOWN: "unknown",
 }
 IN_USE = "in use"
-"""Instead of `nominal quota`, for pods that no queue manages."""
+"""Word for an allocated GPU whose pod no queue manages, instead of `nominal quota`."""
 FREE = (GpuState.IDLE, GpuState.FAULT, GpuState.HELD, GpuState.UNKNOWN)
 AGES = ((HOUR, "under 1h", "1"), (6 * HOUR, "under 6h", "6"), (DAY, "under 1d", "d"), (7 * DAY, "under 7d", "w"))
 OLDEST = ("7d and more", "W")
-"""Spans with their words and their glyphs; each has a colour of its own."""
+"""Label and glyph of pods older than the last of `AGES`."""
 
 
 class ColourBy(StrEnum):
@@ -66,7 +66,7 @@ class ColourBy(StrEnum):
 
 
 class ColourStep(NamedTuple):
-    """A band of a scale; `below` is its upper end."""
+    """A step of a colour scale: values below `below` (percent or °C) get its word, glyph and role."""
 
     below: float
     word: str
@@ -91,14 +91,17 @@ SCALES: Mapping[ColourBy, tuple[ColourStep, ...]] = {
     ),
 }
 LASTING = (ColourBy.STATE, ColourBy.QUEUE, ColourBy.OWNER)
-"""Modes that depend on the nodes alone, not on the time."""
+"""Properties that depend on the nodes alone, so that the map need not be redrawn as time passes."""
 UNMEASURED: Mapping[str, NodeTelemetry] = {}
 Known = dict[str, tuple[NodeTelemetry | None, GpuRow, Sequence[ColourStep]]]
-"""Node → the inputs of its bands, and the bands."""
+"""Cache of colour steps: node → the telemetry and row that they were computed from, and the step of each GPU."""
 
 
 class GpuCellStyle:
-    """Glyph and colour role of each cell, for one set of rows; queues keep their letters while they exist."""
+    """Chooses glyph and colour role of each cell of the GPU map, and makes the legend.
+
+    Made for one set of rows; a queue keeps its letter while it exists.
+    """
 
     def __init__(
         self,
@@ -166,7 +169,7 @@ class GpuCellStyle:
         return self.owned(self._group(cell))
 
     def owned(self, name: str) -> tuple[str, str]:
-        """(glyph, role) of the cells of a queue, a workload or an age."""
+        """Return (glyph, role) of the cells of the queue, workload or age that is called `name`."""
         if self.by is ColourBy.AGE:
             words = [word for _, word, _ in AGES]
             place = words.index(name) if name in words else len(AGES)
@@ -199,12 +202,12 @@ class GpuCellStyle:
 
 
 def word_of(cell: GpuCell) -> str:
-    """The word for the state of one cell; pods that no queue manages are in use, without quota."""
+    """Return the word for the state of a cell; `in use` where no queue manages the pod."""
     return IN_USE if cell.state is GpuState.OWN and not cell.queue else WORDS[cell.state]
 
 
 def heat(telemetry: NodeTelemetry | None, temperature: bool) -> dict[int, float]:
-    """Temperature or utilization in percent of each GPU of a node; for MIG, that of its busiest instance."""
+    """Map each GPU of a node to its temperature in °C or utilization in percent; for MIG, of its busiest instance."""
     found: dict[int, float] = {}
     if telemetry is None:
         return found
@@ -216,10 +219,10 @@ def heat(telemetry: NodeTelemetry | None, temperature: bool) -> dict[int, float]
 
 
 def band_of(value: float | None, scale: Sequence[ColourStep]) -> ColourStep:
-    """The band of a value."""
+    """Return the step of a colour scale into which a value falls; None stands for a missing metric."""
     return UNKNOWN if value is None else next((band for band in scale if value < band.below), scale[-1])
 
 
 def age_of(span: Span) -> str:
-    """The words for the age of a pod on its GPU."""
+    """Return the label for the time that a pod has had its GPU, such as `under 6h`."""
     return next((words for most, words, _ in AGES if span < most), OLDEST[0])

@@ -1,12 +1,6 @@
-"""Job templates of the submit form: default sizes and manifests.
+"""Job templates of the submit form: default sizes, and one function per kind from the request to its manifest.
 
-Job templates of the submit form, with their default sizes.
-
-To add a template, write one function from `Request` to a manifest in `template_jobs`, and add one line to `TEMPLATES`.
-
-Job manifests of the templates in the submit form.
-
-One function per kind, from the request to a manifest; `templates` lists those that the form offers.
+To add a template, write such a function, and add one line to `TEMPLATES`.
 """
 
 from collections.abc import Callable
@@ -31,13 +25,13 @@ CHECKPOINT = "gpuconsole.io/checkpoint-interval"
 CPU_PER_GPU = 8
 MEMORY_PER_GPU = 64
 CLAIM = "devices"
-"""The name of the claim in the pod."""
+"""Name of the device claim in the pod spec and of its request."""
 _RAY = "rayproject/ray:latest"
 _MPI = "mpioperator/mpi-pi:latest"
 
 
 class JobTemplateRequest(Struct, frozen=True, kw_only=True):
-    """The request in the form. `covered` are the resources for which the queue has quota, if known."""
+    """What the operator requests in the submit form. `covered` are the resources for which the queue has quota."""
 
     namespace: str
     name: str
@@ -213,7 +207,7 @@ def cron_job(request: JobTemplateRequest) -> Manifest:
 
 
 def mpi(request: JobTemplateRequest) -> Manifest:
-    """A launcher without GPUs and the workers that it starts; it decides how the job ends."""
+    """An MPIJob: workers, and a launcher without GPUs that starts them and whose exit decides the job's result."""
     bare = JobTemplateRequest(namespace=request.namespace, name=request.name, gpus=0, covered=request.covered)
     replicas: Manifest = {
         "Launcher": {"replicas": 1, "template": _pod(bare, "launcher", _MPI)},
@@ -226,7 +220,7 @@ def mpi(request: JobTemplateRequest) -> Manifest:
 
 
 def train_job(request: JobTemplateRequest) -> Manifest:
-    """Nodes of the trainer's own PyTorch runtime."""
+    """A TrainJob that uses the Kubeflow Trainer's PyTorch runtime `torch-distributed`."""
     resources = _container(request, "node", "")["resources"]
     spec: Manifest = {
         "runtimeRef": {"name": "torch-distributed"},
@@ -239,7 +233,7 @@ def train_job(request: JobTemplateRequest) -> Manifest:
 
 
 def ray_cluster(request: JobTemplateRequest) -> Manifest:
-    """A cluster of Ray that works until it is deleted."""
+    """A RayCluster, which runs until it is deleted."""
     job = rayjob(request)
     spec: Manifest = {"suspend": True} if request.queue else {}
     spec |= job["spec"]["rayClusterSpec"]
@@ -247,7 +241,7 @@ def ray_cluster(request: JobTemplateRequest) -> Manifest:
 
 
 def pytorch(request: JobTemplateRequest) -> Manifest:
-    """A master and its workers (Kubeflow trainer v1)."""
+    """A PyTorchJob with a master and workers (Kubeflow Trainer v1)."""
     pod = _pod(request, "pytorch", "pytorch/pytorch:latest")
     replicas: Manifest = {"Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": pod}}
     if request.pods > 1:
@@ -260,7 +254,7 @@ def pytorch(request: JobTemplateRequest) -> Manifest:
 
 
 def jobset(request: JobTemplateRequest) -> Manifest:
-    """A JobSet with one replicated job, a pod each."""
+    """A JobSet with one replicated job whose replicas have one pod each."""
     job = {
         "parallelism": request.pods,
         "completions": request.pods,
@@ -323,7 +317,7 @@ class JobTemplate(Struct, frozen=True, kw_only=True):
         return yaml.safe_dump_all([*manifests, self.build(request)], sort_keys=False, allow_unicode=True, width=1000)
 
     def title_in(self, unit: DeviceUnit) -> str:
-        """The title where devices are counted in another unit than whole GPUs."""
+        """Return the title, with devices counted in `unit` if that is not a whole GPU."""
         return self.title.replace(WHOLE_GPU.noun, unit.noun)
 
 

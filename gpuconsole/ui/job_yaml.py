@@ -1,7 +1,4 @@
-"""Jobs of every kind in the form of their manifests: pod templates where the kind has them, and other fields.
-
-A Volcano Job in the form of its manifest (batch.volcano.sh/v1alpha1).
-"""
+"""Manifests of jobs of every kind, Volcano Jobs (batch.volcano.sh/v1alpha1) included: metadata, spec and status."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -131,7 +128,7 @@ def _partition(policy: PartitionPolicy | None) -> dict[str, Any]:
 
 
 def network_topology_fields(asked: NetworkTopology | None) -> dict[str, Any]:
-    """A networkTopology of a job, a partition or a PodGroup; empty without one."""
+    """Return the networkTopology field of a job, a partition or a PodGroup; empty if none is requested."""
     if asked is None:
         return {}
     return present(mode=asked.mode, highestTierAllowed=asked.highest_tier, highestTierName=asked.highest_tier_name)
@@ -157,7 +154,7 @@ _NO_CONTROLLER = ("StatefulSet", "LeaderWorkerSet")
 
 
 def owner_references(workload: Workload, versions: Mapping[str, str]) -> list[Fields]:
-    """The owner references of a Workload; a pod group has none by name, as its pods are the owners."""
+    """Return the owner references of a Workload; empty for a pod group, whose owners are its pods."""
     kind, _, rest = workload.owner.partition("/")
     name = rest.rpartition("/")[2]
     if not kind or kind == POD_GROUP:
@@ -172,7 +169,7 @@ def owner_references(workload: Workload, versions: Mapping[str, str]) -> list[Fi
 
 
 def job_metadata(job: Job) -> Fields:
-    """Labels and annotations of a job, with those for queue, priority class, time limit and duration."""
+    """Return a job's labels and annotations, those for queue, priority class, time limit and duration included."""
     limit = "" if job.max_execution_time is None else str(job.max_execution_time // SECOND)
     labels = {QUEUE: job.queue, PRIORITY_CLASS: job.workload_priority_class, MAX_EXECUTION: limit}
     least = [pods.min_count for pods in job.pod_sets if pods.min_count is not None]

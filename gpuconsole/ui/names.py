@@ -12,11 +12,11 @@ _INSIDE = re.compile(rf"(?<![\w./-])(?:[a-z0-9-]+/)?(?:{_KINDS})-[a-z0-9.-]+?-[0
 
 @lru_cache(maxsize=65_536)
 def called(key: str) -> str:
-    """A workload's key with its job's name instead of the name that Kueue generated; other keys are unchanged."""
+    """Replace the name that Kueue generated in a workload's key by the name of its job; other keys are unchanged."""
     found = _OWNED.fullmatch(key)
     return f"{found['space'] or ''}{found['job']}" if found is not None else key
 
 
 def named(text: str) -> str:
-    """A sentence in which `called` replaces every such key; names that Kueue generated within a word stay."""
+    """Replace workload names that Kueue generated in a text by the names of their jobs, as `called` does."""
     return _INSIDE.sub(lambda found: called(found[0]), text)

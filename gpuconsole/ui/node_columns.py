@@ -1,11 +1,4 @@
-"""Columns of nodes and of their GPUs, with telemetry.
-
-Columns of the node list.
-
-Columns and drawings of a node's GPUs: NVLink domains, MIG instances with their slices, workloads.
-
-GPU metrics as text: a workload's GPU use, the columns of a node's GPUs, source and age.
-"""
+"""Columns and lines about nodes and their GPUs: NVLink domains, MIG instances, owners, GPU metrics."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -104,27 +97,27 @@ NODES: tuple[Column[GpuRow], ...] = (
 
 
 Measured = Mapping[tuple[int, str, str], MeasuredGpu]
-"""(GPU, profile, pod of a MIG instance) → its metrics."""
+"""(GPU, MIG profile, pod) → its metrics; profile and pod are empty for a whole GPU."""
 NOT_MEASURED: Measured = {}
 HEIGHTS = "▁▂▃▄▅▆▇█"
 NO_TRENDS = Trends()
 
 
 def by_unit(gpus: Sequence[MeasuredGpu]) -> Measured:
-    """The devices of a node with metrics, for `of_unit`."""
+    """Index a node's devices with metrics, so that `of_unit` finds those of a GPU or MIG instance."""
     whole = {(gpu.device.gpu, "", ""): gpu for gpu in gpus if gpu.device.instance < 0}
     parts = {(gpu.device.gpu, gpu.device.profile, gpu.pod): gpu for gpu in gpus if gpu.device.instance >= 0}
     return {**whole, **parts}
 
 
 def of_unit(measured: Measured, unit: GpuUnit) -> MeasuredGpu | None:
-    """The metrics of a unit; time-slicing replicas have those of the whole GPU."""
+    """Return the metrics of a GPU or MIG instance, or None; a time-slicing replica has those of the whole GPU."""
     divided = unit.part != WHOLE and "/" not in unit.part
     return measured.get((unit.gpu, unit.part, unit.cell.pod) if divided else (unit.gpu, "", ""))
 
 
 def measured_columns(measured: Measured, now: Time, trends: Trends) -> tuple[Column[GpuUnit], ...]:
-    """Utilization, SM activity, memory, power and temperature of each unit; no columns without metrics.
+    """Return columns of utilization, SM activity, memory, power and temperature; none if the node has no metrics.
 
     Stale metrics are dim.
     """
@@ -172,7 +165,7 @@ def trend_cell(trend: Trend) -> Cell:
 
 
 def trend_text(trend: Trend) -> str:
-    """The same as text; empty without metrics."""
+    """Return the sparkline of `trend_cell` as text, for a line; empty without metrics."""
     return f"last hour {_heights(trend)}" if known(trend) else ""
 
 
@@ -186,7 +179,7 @@ def mebibytes(value: float) -> str:
 
 
 def use_text(use: GpuUtilization | None) -> str:
-    """A workload's GPU use in a line; empty without metrics."""
+    """Format a workload's GPU use in a line: SM activity, GPU utilization, memory, power; empty without metrics."""
     if use is None:
         return ""
     if not use.measured:
@@ -231,7 +224,7 @@ def coverage_text(found: Coverage | None, now: Time) -> str:
 def unit_columns(
     inside: NodeGpus | None, now: int, measured: Measured = NOT_MEASURED, trends: Trends = NO_TRENDS
 ) -> tuple[Column[GpuUnit], ...]:
-    """The columns of one node's GPUs, MIG instances or replicas."""
+    """Return the columns for a node's GPUs, MIG instances, replicas or DRA devices; `inside` None: no data yet."""
     parts = inside is not None and any(unit.part != WHOLE for unit in inside.units)
     divided = inside is not None and inside.slices > 0
     columns: tuple[Column[GpuUnit], ...] = (
@@ -285,7 +278,7 @@ def unit_columns(
 
 
 def gpu_number(gpu: int) -> str:
-    """The number of a GPU on its node; `–` if it is unknown which GPU it is."""
+    """Format the index of a GPU on its node; `–` if it is unknown which GPU it is."""
     return str(gpu) if gpu != NO_PLACE else fmt.NOTHING
 
 
@@ -306,14 +299,14 @@ def _state(unit: GpuUnit) -> Cell:
 
 
 def spans(unit: GpuUnit, slices: int) -> Painted:
-    """The memory slices of its GPU that a unit covers: `··▣▣····`."""
+    """Draw which memory slices of its MIG GPU a unit covers: `··▣▣····`."""
     glyph = GPU_GLYPHS[unit.cell.state]
     before, after = unit.start, max(0, slices - unit.start - unit.span)
     return (("·" * before, "dim"), (glyph * unit.span, str(unit.cell.state)), ("·" * after, "dim"))
 
 
 def domains(inside: NodeGpus) -> Painted:
-    """The NVLink domains with their GPUs: `▟0 1 2 3▙▟4 5 6 7▙`."""
+    """Draw the NVLink domains of a node with their GPUs: `▟0 1 2 3▙▟4 5 6 7▙`."""
     if inside.wiring is None:
         return ()
     places: dict[int, list[str]] = {}
@@ -325,7 +318,7 @@ def domains(inside: NodeGpus) -> Painted:
 
 
 def layout(units: Sequence[GpuUnit], slices: int) -> Painted:
-    """One MIG GPU, four cells a slice: `▣1g ○1g ▣2g──── ○4g────────────`; `·` is not covered by an instance."""
+    """Draw the MIG instances of a GPU, four cells a slice: `▣1g ○1g ▣2g──── ○4g────────────`; `·` is unpartitioned."""
     pieces: list[Piece] = []
     place = 0
     for unit in units:
@@ -339,7 +332,7 @@ def layout(units: Sequence[GpuUnit], slices: int) -> Painted:
 
 
 def about(inside: NodeGpus, teams: Iterable[PodGroupGpus]) -> tuple[Cell, ...]:
-    """The node's hardware, the MIG instances by workload, and the links between the GPUs of one workload."""
+    """Return lines about the node's hardware and MIG instances, and how the GPUs of each workload are linked."""
     memory = f"{inside.memory / 1024:.0f} GiB each" if inside.memory else ""
     model = inside.model or "GPU"
     model += f" ×{inside.gpus}" if inside.gpus else ""
@@ -361,7 +354,7 @@ def _guessed(inside: NodeGpus) -> Iterator[Cell]:
 
 
 def links(inside: NodeGpus, unit: GpuUnit) -> Cell:
-    """The links of a GPU to the others of its node."""
+    """Say with which other GPUs of its node a GPU shares an NVLink domain, PCIe switch and NUMA node."""
     wiring = inside.wiring
     if wiring is None or not 0 <= unit.gpu < len(wiring.nvlink):
         return ""
@@ -374,7 +367,7 @@ def links(inside: NodeGpus, unit: GpuUnit) -> Cell:
 
 
 def runs(numbers: Sequence[int]) -> str:
-    """`0-3,6`: numbers with ranges collapsed."""
+    """Format numbers with consecutive ones collapsed: `0-3,6`."""
     parts = []
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]

@@ -1,4 +1,4 @@
-"""Manifests of kinds whose form differs from the model: spec and status of each, as its API writes them."""
+"""Manifests of kinds whose fields differ from those of our model: spec and status, as their API writes them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Parts:
 
 
 def parts_of(obj: Object) -> Parts | None:
-    """Spec and status of an object of such a kind; None for kinds that are shaped as our model is."""
+    """Return spec and status of an object; None for kinds that are written field by field, as in our model."""
     match obj:
         case Node():
             return _node(obj)
@@ -240,7 +240,7 @@ def _pod_group(group: PodGroup) -> Parts:
 
 
 def is_of_kubernetes(obj: Object) -> bool:
-    """True for a PodGroup of scheduling.k8s.io."""
+    """Return whether an object is a PodGroup of Kubernetes (scheduling.k8s.io), not of another scheduler."""
     return isinstance(obj, PodGroup) and bool(obj.policy)
 
 

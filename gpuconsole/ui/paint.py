@@ -39,7 +39,7 @@ ROLES = (
     "marked",
     *(f"series-{number}" for number in range(1, 9)),
 )
-"""Each is a theme colour `$NAME` (or made from one) and the component class `role--NAME` of the app."""
+"""All roles of text. Each has a theme colour and the component class `role--NAME` of the app."""
 
 ROLE_CLASSES = {f"role--{role}" for role in ROLES}
 
@@ -92,7 +92,7 @@ def segments(cell: Cell, base: Style, style_of: StyleOf) -> list[Segment]:
 
 
 def fitted(cell: Cell, width: int, base: Style, style_of: StyleOf, right: bool = False) -> list[Segment]:
-    """The cell in exactly `width` cells: padded on one side, or cut with an ellipsis."""
+    """Cut or pad a cell to exactly `width` terminal cells; `right` aligns it to the right."""
     pieces = segments(cell, base, style_of)
     length = sum(cell_len(piece.text) for piece in pieces)
     if length > width:

@@ -29,7 +29,7 @@ _SCHEDULER = "default-scheduler"
 
 
 def present(**values: Any) -> Fields:
-    """The fields that have a value: without None and empty strings, lists or mappings."""
+    """Return the given fields without those whose value is None or an empty string, list or mapping."""
     return {name: value for name, value in values.items() if value not in (None, "", {}, [], ())}
 
 
@@ -118,7 +118,7 @@ def spec_fields(template: PodTemplate, *, restart: str = "", node: str = "") -> 
 
 
 def asked_topology(pods: PodSet) -> Mapping[str, str]:
-    """The annotations of a pod template that make its topology request (Kueue: podset-required-topology, …)."""
+    """Return the annotations of a pod set's topology request (podset-required-topology, …) that its template lacks."""
     asked = pods.topology
     if asked is None:
         return {}

@@ -20,7 +20,7 @@ from gpuconsole.ui.widgets.painter import bar, pool
 
 FOLDED, CHILDREN, FLAVORS = 0, 1, 2
 GPUS = "gpu"
-"""Sum of all whole GPUs, whatever their resource is called."""
+"""Name under which the resource selection offers the sum of all whole GPUs, whatever their resources are called."""
 USED, BAR = 14, 22
 """Widths of columns."""
 ENDLESS = 2**63 - 1
@@ -33,11 +33,11 @@ class TreeRow:
     """A row of the tree: a queue, or one flavor of it."""
 
     path: str
-    """Names from the root, which distinguish equal names."""
+    """Kinds and names from the root on, which identify the row where queues have equal names."""
     node: QuotaNode
     depth: int
     opened: bool | None
-    """None if there is nothing below."""
+    """Whether its children or flavors are shown; None if it has none."""
     resource: str
     use: QuotaUse
     """Quota usage of the displayed resource."""
@@ -46,7 +46,7 @@ class TreeRow:
 
 
 def tree_rows(roots: Sequence[QuotaNode], levels: Mapping[str, int], resource: str, now: Time = 0) -> list[TreeRow]:
-    """Flatten the tree. `levels` maps a path to its fold level; other paths show their children."""
+    """Flatten the tree to rows. `levels` maps a path to its fold level; other nodes show their children."""
     rows: list[TreeRow] = []
     # A chain of thousands of cohorts is legal input: a stack instead of recursion.
     waiting = [(root, "", 0) for root in reversed(roots)]
@@ -183,7 +183,7 @@ COLUMNS: tuple[Column[TreeRow], ...] = (
 
 
 def hide_incomplete_queues(roots: Sequence[QuotaNode], status: ConsoleStatus) -> Sequence[QuotaNode]:
-    """The queue trees, without LocalQueues whose ClusterQueue may still be loading."""
+    """Return the queue trees; while the cluster loads, without LocalQueues whose ClusterQueue is not loaded yet."""
     return [root for root in roots if not _alone(root)] if status.loading else roots
 
 
@@ -195,7 +195,7 @@ def kueue_alerts(status: ConsoleStatus) -> list[Alert]:
 def hide_incomplete_alerts(
     troubles: Sequence[Alert], roots: Sequence[QuotaNode], status: ConsoleStatus
 ) -> Sequence[Alert]:
-    """The problems, without those of LocalQueues whose ClusterQueue is not loaded yet."""
+    """Return the problems without those of LocalQueues whose ClusterQueue is not loaded yet."""
     if not status.loading:
         return troubles
     alone = {root.name for root in roots if _alone(root)}

@@ -1,11 +1,8 @@
-"""Delivery of Snapshots to the front screen, and preloading of screens while the console is idle.
+"""Delivery of Snapshots to the front screen, and preloading of other screens, so that keys are handled fast.
 
-Passes the console's Snapshots to the front screen, throttles repaints, and reports the outcome of commands.
-
-Imports and mounts unopened screens one by one while the console is idle, so that no key waits for that.
-
-A screen that was never in front costs 30 to 250 ms of styles, layout and first answer; afterwards it is shown from what
-it knows. While it is hidden it costs nothing: only the screen in front is told of new data.
+Repaints are throttled, and only the front screen gets new data. The first opening of a screen costs 30 to 250 ms of
+styles, layout and computation; therefore unopened screens are imported and mounted one by one while the console is
+idle.
 """
 
 import threading
@@ -26,11 +23,14 @@ from gpuconsole.ui.screens.base import AppServices
 from gpuconsole.ui.textual_patches import TunedApp
 
 LOADING_FACTOR = 4
-"""Factor for the time between two repaints while a large cluster is being loaded."""
+"""While a large cluster is loading, the minimum time between two repaints is multiplied by this."""
 
 
 class SnapshotSubscriber:
-    """Throttles repaints so that key presses are handled between them. Mutates."""
+    """Passes a console's Snapshots to the front screen, and shows the outcome of commands. Mutable.
+
+    Repaints are throttled, so that key presses are handled between them.
+    """
 
     def __init__(self, app: AppServices, repaint: float) -> None:
         """`repaint` is the least number of seconds between two repaints; 0 draws everything at once."""
@@ -43,14 +43,14 @@ class SnapshotSubscriber:
         self._last_line: HistoryEvent | None = None
 
     def begin(self, console: Console) -> None:
-        """Follow a console, and show its first notices."""
+        """Subscribe to a console, and show its notices as toasts."""
         self._last_line = None
         self._unsubscribe = console.subscribe(self._published)
         for notice in console.notices:
             self._app.flash(notice)
 
     def end(self) -> None:
-        """Stop following it."""
+        """Unsubscribe from the console."""
         self._unsubscribe()
 
     def _published(self, snapshot: Snapshot) -> None:
@@ -58,7 +58,7 @@ class SnapshotSubscriber:
         self._app.post_message(SnapshotReady(snapshot))
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        """Draw it now, or the newest one in a moment."""
+        """Draw a Snapshot now, or, if the last repaint is too recent, draw the newest one later."""
         if self._waiting is not None:
             return
         repaint = self._repaint * (LOADING_FACTOR if self._still_reads() else 1)
@@ -94,11 +94,11 @@ class SnapshotSubscriber:
                 self._app.flash(f"Done: {line.message}")
 
     def shows_data(self) -> bool:
-        """Whether useful data was drawn."""
+        """Return whether nodes and queues were drawn, or the cluster is loaded completely."""
         return self._painted > 0 and (self._useful or not self._app.cluster.status.loading)
 
     def has_data(self) -> bool:
-        """Whether all data was loaded and drawn."""
+        """Return whether a Snapshot was drawn and the whole cluster is loaded."""
         return self._painted > 0 and not self._app.cluster.status.loading
 
     def _still_reads(self) -> bool:
@@ -107,11 +107,11 @@ class SnapshotSubscriber:
 
 
 PRELOAD_PAUSE = 0.15
-"""Seconds between two screens, for new data and keys."""
+"""Seconds between the loading of two screens, in which new data and keys are handled."""
 
 
 class ScreenPreloader:
-    """Mounts the modes of an app in the background, the most likely one first. Mutates."""
+    """Loads the screens of an app in the background, so that their first opening is fast. Mutable."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class ScreenPreloader:
         self._timer = app.set_interval(PRELOAD_PAUSE, self._next, pause=True)
 
     def start(self) -> None:
-        """Start, or restart after all screens were recreated."""
+        """Start loading; called again after all screens were recreated."""
         self._left = [*self._modes]
         self._timer.resume()
 

@@ -1,13 +1,7 @@
-"""Columns and rows of a table as data: filter, order, cursor and marks, without drawing.
-
-Columns as data: content, width and sort order of a table's columns, and the choice of those that fit a screen.
-
-The rows of a table: filter, order, cursor and marks, without drawing.
+"""Columns and rows of a table as data: widths, filter, order, cursor and marks, without drawing.
 
 Cursor and marks belong to rows, not to positions: they stay on their rows after a refresh, sort or filter, and
-disappear with them.
-
-The filter syntax: `regex`, `!regex`, `-l key=value,!key`, `-f fuzzy`, `-w word`.
+disappear with them. The filter syntax is `regex`, `!regex`, `-l key=value,!key`, `-f fuzzy`, `-w word`.
 """
 
 import re
@@ -21,7 +15,7 @@ from gpuconsole.ui.paint import Cell, plain
 T = TypeVar("T")
 
 GAP = 1
-"""Cells between two columns."""
+"""Width of the gap between two columns, in terminal cells."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +40,18 @@ class Column(Generic[T]):
 
 
 WITH_UNITS = 7
-"""Width of `128 MIG`."""
+"""Width of a GPU column that also shows other units, such as `128 MIG`."""
 
 
 def with_room_for_units(columns: Sequence[Column[T]], units: Iterable[str]) -> tuple[Column[T], ...]:
-    """The same columns, with a wider GPU column where some amounts show another unit."""
+    """Return the columns, with a wider GPU column if some of the `units` are not whole GPUs."""
     if all(unit == WHOLE_GPU.noun for unit in units):
         return tuple(columns)
     return tuple(replace(one, width=max(WITH_UNITS, one.width)) if one.id == "usage" else one for one in columns)
 
 
 Layout = tuple[tuple[Column[T], int], ...]
-"""Columns with their widths, from left to right."""
+"""The columns that fit a screen, from left to right, each with its width in terminal cells."""
 
 
 def fit(columns: Sequence[Column[T]], width: int, wide: bool = False) -> Layout[T]:
@@ -79,7 +73,7 @@ def _least(columns: Sequence[Column[T]]) -> int:
 
 
 def total(layout: Layout[T]) -> int:
-    """The width of a row."""
+    """Return the width of a row in terminal cells, gaps included."""
     return sum(width for _, width in layout) + GAP * max(0, len(layout) - 1)
 
 
@@ -93,18 +87,18 @@ class FilterError(ValueError):
 
 @dataclass(frozen=True)
 class Filter:
-    """A parsed filter: tells whether a row with a text and labels passes."""
+    """A parsed filter of a table: `passes` tells whether a row passes."""
 
     text: str
     passes: Test
     by_labels: bool = False
-    """Tests only the labels; other filters test only the text."""
+    """Whether it tests only the row's labels; otherwise it tests only the row's text."""
     word: str = ""
-    """The whole word that it looks for, if any: most often a name."""
+    """The word that a `-w` filter looks for; empty for other filters."""
 
 
 def parse_filter(text: str) -> Filter | None:
-    """Read `regex`, `!regex`, `-l key=value,key!=value,key,!key`, `-f fuzzy` or `-w word`; None for nothing.
+    """Parse `regex`, `!regex`, `-l key=value,key!=value,key,!key`, `-f fuzzy` or `-w word`; None for an empty text.
 
     Raises FilterError.
     """
@@ -161,7 +155,7 @@ NO_LABELS: Mapping[str, str] = {}
 
 
 class Rows(Generic[T]):
-    """All rows of a table and the view of them. Mutates; after a change of `filter` or the like, call `arrange`."""
+    """The rows of a table, with filter, order, cursor and marks. Mutable; call `arrange` after changing the filter."""
 
     def __init__(
         self,
@@ -203,12 +197,12 @@ class Rows(Generic[T]):
         return [row for row in self.all if self.key(row) in self.marks] if self.marks else []
 
     def place(self, index: int) -> None:
-        """Put the cursor on the row with this number, or the nearest one."""
+        """Put the cursor on the row with this index, or on the nearest one."""
         self.cursor = max(0, min(index, len(self.order) - 1))
         self.cursor_key = None if self.current is None else self.key(self.current)
 
     def find(self, key: str) -> int | None:
-        """The number of the row with this key. Rows seldom move far, so it is looked for around the cursor first."""
+        """Return the index of the row with this key; None if it is not shown. Searches around the cursor first."""
         order, cursor = self.order, self.cursor
         for away in range(max(cursor + 1, len(order) - cursor)):
             for index in (cursor - away, cursor + away):
@@ -217,9 +211,9 @@ class Rows(Generic[T]):
         return None
 
     def arrange(self) -> bool:
-        """Filter and sort again, and put the cursor back on its row, or on its neighbour if the row is gone.
+        """Filter and sort again; the cursor stays on its row, or moves to a neighbour if the row is gone.
 
-        True if the position of the row under the cursor changed, so that the table may have to scroll.
+        Returns whether the position of the cursor's row changed, so that the table may have to scroll.
         """
         if self.marks:
             self.marks &= {self.key(row) for row in self.all}
@@ -246,7 +240,7 @@ class Rows(Generic[T]):
         return sorted(rows, key=self.sorting[0].sort, reverse=self.sorting[1])
 
     def texts(self, rows: Iterable[T]) -> Iterator[str]:
-        """All cells of each row as one text to search in. The first time it is slow: some 10 µs a row."""
+        """Yield the text of all cells of each row, which filters search. Cached; uncached rows take some 10 µs each."""
         known = self._texts
         if len(known) > 2 * len(self.all) + 1000:
             known.clear()
@@ -261,7 +255,7 @@ class Rows(Generic[T]):
         self._texts.clear()
 
     def sort_by(self, column: Column[T]) -> None:
-        """Sort by a column; a second time reverses the order, a third time drops it."""
+        """Sort by a column; a second call reverses the order, a third one drops it."""
         if self.sorting is None or self.sorting[0] is not column:
             self.sorting = (column, column.down)
         elif self.sorting[1] is column.down:
@@ -276,7 +270,7 @@ class Rows(Generic[T]):
             self._last_mark = self.cursor_key
 
     def mark_range(self) -> None:
-        """Mark everything between the last mark and the cursor."""
+        """Mark all rows from the one marked last to the cursor."""
         if self.cursor_key is None:
             return
         start = self.find(self._last_mark) if self._last_mark is not None else None

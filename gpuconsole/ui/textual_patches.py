@@ -24,7 +24,7 @@ LOG = logging.getLogger(__name__)
 
 
 class LastingOutput:
-    """Writes to a file, and drops output after the terminal was closed.
+    """The terminal's output file; it drops output once the terminal is closed, instead of failing.
 
     Textual's writer is a thread that ends with the first error; writers to its full queue then block forever.
     """
@@ -49,7 +49,7 @@ class LastingOutput:
 
 LEAST = 0.001
 AT_ONCE = 3
-"""Notifications shown at the same time."""
+"""Maximum number of notifications shown at the same time."""
 
 
 class LastingNotification(Notification):
@@ -69,7 +69,7 @@ class LastingNotification(Notification):
 
 
 def replaced_by(new: Notification, said: Sequence[Notification]) -> list[Notification]:
-    """The notifications that a new one replaces: those with the same words, and the oldest."""
+    """Return the notifications that a new one replaces: those with the same text, and the oldest of too many."""
     again = [one for one in said if (one.title, one.message) == (new.title, new.message)]
     others = [one for one in said if one not in again]
     return again + others[: max(0, len(others) - AT_ONCE + 1)]
@@ -110,11 +110,11 @@ class IgnoreEventsWhilePruning(MessagePump):
 
 
 FRAME = 0.001
-"""Most seconds without drawing after a change of mode."""
+"""Maximum seconds without drawing after a change of mode."""
 
 
 class TunedApp(ReliableTimers, App[None]):
-    """An app that paints as soon as possible, and only once."""
+    """A Textual app that paints a changed screen as soon as it is complete, and only once."""
 
     def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: tuple[int, int] | None) -> Driver:
         """A driver whose output survives errors of the terminal, which would block Textual's writer."""
@@ -125,25 +125,25 @@ class TunedApp(ReliableTimers, App[None]):
 
     @property
     def is_exiting(self) -> bool:
-        """Whether the app is about to end."""
+        """Whether the app is shutting down."""
         return self._exit
 
     async def wait_for_screen(self) -> None:
-        """Wait until the screen in front is mounted, after any change of screens that is under way."""
+        """Wait until the front screen is mounted and any change of screens is complete."""
         await self._flush_next_callbacks()
         await self.screen._mounted_event.wait()
 
     def has_screen_of(self, mode: str) -> bool:
-        """Whether the screen of a mode was created."""
+        """Return whether the screen of a mode exists."""
         return mode in self._screen_stacks
 
     def create_hidden_screen(self, mode: str) -> None:
-        """Create the screen of a mode as a change to that mode does, without the change."""
+        """Create the screen of a mode without switching to it."""
         self._init_mode(mode)
         self._screen_stacks[mode][0].post_message(events.ScreenSuspend())
 
     def hold_painting(self) -> None:
-        """Paint nothing until all pending widget updates are done."""
+        """Delay painting until all pending widget updates are done."""
         self._begin_batch()
         self.call_later(self._paint_on)
 
@@ -192,21 +192,21 @@ class TunedScreen(ReliableTimers, Screen[None]):
 
     @property
     def is_pruning(self) -> bool:
-        """Whether it is being closed."""
+        """Whether the screen is being closed."""
         return self._pruning
 
     @property
     def has_layout(self) -> bool:
-        """Whether it was laid out."""
+        """Whether the screen was ever laid out."""
         return bool(self._size)
 
     def lay_out(self, event: events.ScreenResume) -> None:
-        """Handle the event now as Textual does later: lay the screen out, and set the focus."""
+        """Lay the screen out and set the focus now, not only after the screen's own handler of the event."""
         event.prevent_default()
         self._on_screen_resume(event)
 
     def app_context(self) -> AbstractContextManager[None]:
-        """While it is open, what is pushed calls back in the app, not in this screen."""
+        """Return a context in which the result of a pushed screen is handled by the app, not by this screen."""
         return self.app._context()
 
     def _post_register(self, app: App[object]) -> None:

@@ -29,7 +29,7 @@ COLOURS = (
     "series-7",
     "series-8",
 )
-"""Required `variables` of a theme besides Textual's own colours: the roles, and a series for queues and owners."""
+"""Names that a theme must define in `variables`: a colour for each role, and a series for queues and owners."""
 
 _FIELDS = {field.name for field in fields(Theme)}
 _PLAIN = ("name", "dark", "ansi", "variables", "luminosity_spread", "text_alpha")

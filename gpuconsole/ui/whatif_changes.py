@@ -1,7 +1,4 @@
-"""The changes of a what-if, each as text and as Commands; made from the object under the cursor.
-
-Functions that open the what-if screen with a change.
-"""
+"""The changes of a what-if, each as text and as Commands, and functions that open the what-if screen with one."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -42,7 +39,7 @@ from gpuconsole.ui.yaml_view import as_documents, as_yaml
 
 
 class WhatIfChange(Struct, frozen=True):
-    """One change of a what-if."""
+    """One change of a what-if: its description in words, and the Commands that make it."""
 
     words: str
     commands: tuple[Command, ...]
@@ -54,7 +51,7 @@ def submit(objects: Sequence[Object], what: str, documents: Sequence[str] = ()) 
 
 
 def later(change: WhatIfChange, after: Span) -> WhatIfChange:
-    """The same change after a delay."""
+    """Return the same change, made after a delay in the simulation."""
     if not after:
         return change
     return WhatIfChange(
@@ -63,7 +60,7 @@ def later(change: WhatIfChange, after: Span) -> WhatIfChange:
 
 
 def command_change(command: Command) -> WhatIfChange:
-    """Any command, in the words of a scenario's step."""
+    """Make a change of any Command, described by its type and fields, as in a step of a scenario."""
     moment = f"after {format_exactly(command.after)}: " if isinstance(command, Later) else ""
     order = command.command if isinstance(command, Later) else command
     if isinstance(order, Submit):
@@ -79,7 +76,7 @@ def command_change(command: Command) -> WhatIfChange:
 
 
 def tried(words: str, commands: Sequence[Command]) -> WhatIfChange:
-    """A change that an answer tested, in its words; objects with their manifests, where these are complete."""
+    """Make a change of a suggestion of `gpuconsole why`, described by `words`; submitted objects get manifests."""
     return WhatIfChange(words, tuple(_documented(command) for command in commands))
 
 
@@ -100,7 +97,7 @@ def copy(snapshot: Snapshot, workload: Workload) -> WhatIfChange:
 
 
 def free_name(snapshot: Snapshot, workload: Workload) -> str:
-    """An unused name derived from that of the workload's job, or its own."""
+    """Return an unused name for a copy of the workload's job."""
     kind, _, rest = workload.owner.partition("/")
     base = (rest.rpartition("/")[2] or workload.name)[:50]
     number = 2
@@ -152,7 +149,7 @@ def quota(queue: ClusterQueue, flavor: str, resource: str, nominal: int) -> What
 
 
 class ChangeCollector(Protocol):
-    """What the functions below use of the what-if screen, which imports this module."""
+    """The interface of the what-if screen for the functions below, which cannot import it."""
 
     def add(self, change: WhatIfChange) -> None: ...
 
@@ -162,17 +159,17 @@ class ChangeCollector(Protocol):
 
 
 def try_out(app: AppServices, change: WhatIfChange) -> None:
-    """Open the what-if and add a change."""
+    """Open the what-if screen and add a change."""
     _open(app, lambda screen: screen.add(change))
 
 
 def try_quota(app: AppServices, cluster_queue: str) -> None:
-    """Open the what-if and ask for a new quota of a ClusterQueue."""
+    """Open the what-if screen and ask for a new quota of a ClusterQueue."""
     _open(app, lambda screen: screen.call_after_refresh(screen.ask_quota, cluster_queue))
 
 
 def what_if_with_queue(screen: ConsoleScreen, queue: str, refused: str = "") -> None:
-    """Ask for a change of a queue; `refused` is why its quota cannot be changed."""
+    """Ask whether to hold a ClusterQueue or change its quota in a what-if; `refused`: why the quota cannot change."""
     app = screen.console_app
     options = (ChoiceOption("hold", "hold queue", "s"), ChoiceOption("quota", "change quota", "e", refused=refused))
     opens = {"hold": lambda: try_out(app, hold(queue)), "quota": lambda: try_quota(app, queue)}

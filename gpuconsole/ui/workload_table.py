@@ -1,9 +1,4 @@
-"""Rows and columns of the workloads table, rebuilt only for workloads that changed.
-
-Rows of the workloads table, rebuilt only for workloads that changed, so that 10,000 rows stay fast.
-
-Columns of the workloads table.
-"""
+"""Rows and columns of the workloads table, rebuilt only for workloads that changed, so that 10,000 rows stay fast."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -43,18 +38,18 @@ ORDER = (
 
 
 class WorkloadRow(Struct, frozen=True):
-    """The table's data of a workload, except what depends on others: its position and borrowed GPUs."""
+    """A workload's row of the table, without what depends on other workloads: its position and borrowed GPUs."""
 
     workload: Workload
     phase: WorkloadPhase
     gpus: int
-    """Units of any kind that it has quota for, or requests."""
+    """GPUs, MIG instances or DRA devices that it has quota for, or requests if it has no quota yet."""
     pods: int
-    """Pods that it has quota for, or requests."""
+    """Pods that it has quota for, or requests if it has no quota yet."""
     requested_pods: int
-    """More than `pods` under partial admission."""
+    """Pods that it requests: more than `pods` under partial admission."""
     shape: str
-    """GPUs per pod × pods with GPUs, such as `8×4`, or `1 MIG×4` for other units; else the sum."""
+    """GPUs per pod × pods with GPUs, such as `8×4`, or `1 MIG×4` for other units; the sum where pods differ."""
     flavor: str
     kind: str
     reason: str
@@ -62,9 +57,9 @@ class WorkloadRow(Struct, frozen=True):
     """When its present phase began."""
 
     units: Units = NO_UNITS
-    """The units that `gpus` sums up."""
+    """`gpus` by kind of unit."""
     stands_in: str = ""
-    """Key of the job or pod itself, if it has no Workload object."""
+    """Key of the job or pod that the row shows, if it has no Workload object; else empty."""
 
     @property
     def key(self) -> str:
@@ -101,7 +96,7 @@ def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY
 
 
 def shape(snapshot: Snapshot, workload: Workload) -> str:
-    """GPUs × pods, short."""
+    """Format GPUs per pod × pods of a workload, as in `WorkloadRow.shape`."""
     asked = [
         (template_units(snapshot, workload.namespace, pod_set.template), count)
         for pod_set, count in zip(workload.pod_sets, _counts(workload), strict=True)
@@ -184,7 +179,7 @@ def _reason(snapshot: Snapshot, workload: Workload, word: WorkloadPhase) -> str:
 
 
 class Listing(Struct, frozen=True):
-    """All rows in display order, with the positions and borrowed GPUs of all workloads."""
+    """The workloads table at one moment: all rows in display order, with positions and borrowed GPUs by workload."""
 
     rows: Sequence[WorkloadRow] = ()
     positions: Mapping[str, int] = {}
@@ -195,19 +190,19 @@ class Listing(Struct, frozen=True):
     local_queues: Mapping[str, LocalQueue] = {}
 
     def queue(self, row: WorkloadRow) -> str:
-        """Its ClusterQueue; its LocalQueue where the ClusterQueue is unknown."""
+        """Return the row's ClusterQueue; its LocalQueue where the ClusterQueue is unknown."""
         local_queue = self.local_queues.get(row.workload.local_queue)
         return row.workload.cluster_queue or (
             local_queue.cluster_queue if local_queue is not None else row.workload.queue
         )
 
     def place(self, row: WorkloadRow) -> int:
-        """Its position in its ClusterQueue, from 1; LAST without one."""
+        """Return the row's position in its ClusterQueue, from 1; LAST if it has none."""
         return self.positions.get(row.key, LAST)
 
 
 class WorkloadRows:
-    """Makes listings of Snapshots. Mutates; rebuilds only workloads that changed. For one thread at a time."""
+    """Makes the workloads table of each Snapshot; rebuilds only rows that changed. Mutable; not thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[int, WorkloadRow] = {}
@@ -219,7 +214,7 @@ class WorkloadRows:
         """Rows of admitted workloads, whose phase depends on their pods, with their keys and these pods."""
 
     def update(self, snapshot: Snapshot, namespaces: frozenset[str] = frozenset()) -> Listing:
-        """All workloads (of these namespaces, if any): pending ones first, by position."""
+        """Return all workloads, or those in `namespaces` if any are given: pending ones first, by position."""
         if snapshot.seen != self._seen:
             self._known, self._placed, self._view, self._seen = {}, {}, None, snapshot.seen
         self._follow_pods(snapshot)
@@ -276,7 +271,7 @@ def _in_order(rows: Iterable[WorkloadRow], places: Mapping[str, int]) -> list[Wo
 
 
 LAST = 1 << 60
-"""After all positions: pending, but in no ClusterQueue."""
+"""Position of workloads that have none, such as pending ones in no ClusterQueue; sorts after all others."""
 
 
 PHASES: dict[WorkloadPhase, tuple[str, str]] = {
@@ -299,12 +294,12 @@ def phase_cell(phase: WorkloadPhase) -> Cell:
 
 
 def name_of(row: WorkloadRow) -> str:
-    """Namespace and name, also of jobs without a Workload object; the kind has its own column."""
+    """Return namespace and name of a row's workload or job; the kind has its own column."""
     return "/".join(called(row.key).split("/")[-2:])
 
 
 def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
-    """The columns; positions, borrowed GPUs and ages are read from the newest listing while drawing."""
+    """Return the columns; positions, borrowed GPUs and ages are read from the `newest` listing while drawing."""
 
     def place(row: WorkloadRow) -> Cell:
         found = newest().place(row)

@@ -1,14 +1,6 @@
-"""Lines about one workload: why it is pending or where it runs, its forecast, timeline, pods and events.
+"""Lines about one workload: why it is pending or where it runs, estimates, forecast, timeline, pods and events.
 
-Lines about one workload: why it is pending or where it runs, its timeline, pods and events.
-
-Lines of a workload's timeline: time, interval, event and reason.
-
-Lines about a pending workload: the admission attempt, and the changes that would unblock it.
-
-Lines about a workload's estimated start or preemption risk.
-
-A workload's forecast: a cell of the table, and lines of its page.
+For a pending workload also the admission attempt, and the changes that would unblock it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -55,7 +47,7 @@ LOOKS: dict[HistoryEventKind, tuple[str, str]] = {
     HistoryEventKind.DEADLOCK: (GLYPHS["fault"], "fault"),
     HistoryEventKind.COMMAND_REFUSED: (GLYPHS["fault"], "fault"),
 }
-"""Glyph and role of what happened; anything else is a dim dot."""
+"""Kind of a timeline event → its glyph and role; other kinds are a dim dot."""
 
 
 def timeline_lines(moments: Iterable[Moment]) -> list[Painted]:
@@ -73,7 +65,7 @@ def timeline_lines(moments: Iterable[Moment]) -> list[Painted]:
 
 
 def tried_lines(tried: Tried) -> Iterator[Painted]:
-    """The flavors with their assignment modes, and the quota at each level."""
+    """Return lines about the admission attempt: flavors with assignment modes, and the quota at each level."""
     for text in flavor_lines(tried.why) if tried.why.considered else tried.why.explanation.lines:
         yield text_line(f"    {named(text)}")
     for room in tried.why.rooms:
@@ -85,12 +77,12 @@ def tried_lines(tried: Tried) -> Iterator[Painted]:
 
 
 def pick_of(suggestion: Suggestion) -> str:
-    """The key of a suggestion, so that the cursor stays on it when more are found."""
+    """Return the key of a suggestion's line, so that the cursor stays on it when more suggestions are found."""
     return str(suggestion.steps)
 
 
 def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Painted]:
-    """Changes that would admit it, each tested in a fork."""
+    """Return lines with the changes that would admit the workload, each tested in a fork, or the search's progress."""
     if tried.suggestions is None:
         return
     yield BLANK
@@ -113,14 +105,14 @@ def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Pa
 
 
 def still_open(found: WorkloadOutlook | None, phase: WorkloadPhase) -> WorkloadOutlook | None:
-    """The estimate, if it still applies: a start for pending workloads, a risk for running ones."""
+    """Return the estimate if it still applies: a start for pending workloads, a risk for running ones; else None."""
     if found is None or phase in (WorkloadPhase.FINISHED, WorkloadPhase.FAILED):
         return None
     return found if (found.risk is not None) is (phase in PLACED) else None
 
 
 def ahead_lines(found: WorkloadOutlook, now: Time) -> list[Painted]:
-    """Lines about its estimated start, or about its risk; none without an estimate."""
+    """Return lines about a workload's estimated start, or its preemption risk; none if neither is known."""
     if found.eta is not None and found.eta.start is not None:
         lines = [BLANK, heading("ESTIMATED START"), *_start(found.eta, found.eta.start, now)]
     elif found.risk is not None:
@@ -133,14 +125,17 @@ def ahead_lines(found: WorkloadOutlook, now: Time) -> list[Painted]:
 
 
 def start_range(found: Estimate, now: Time) -> str:
-    """`14:05–15:30 (80% interval)`; where it starts in no run, the horizon of the runs."""
+    """Format an estimated start: `14:05–15:30 (80% interval)`; if it starts in no simulation run, the horizon."""
     if found.beyond:
         return f"not before {_moment(found.horizon, found.asked)}"
     return f"{moments(found, now) or f'later than {_moment(found.interval.last, found.asked)}'} (80% interval)"
 
 
 def moments(found: Estimate, now: Time) -> str:
-    """The interval alone, from now on; `>14:00 +1d` where it starts in no run by then."""
+    """Format the interval of an estimated start, from now on; empty if it has passed.
+
+    `>14:00 +1d` is the horizon of the simulation runs, if the workload starts in none of them.
+    """
     until = found.horizon if found.beyond else found.interval.last
     if until < now:
         return ""
@@ -197,7 +192,7 @@ _ORDER = {fate: place for place, fate in enumerate(ForecastAction)}
 
 
 def forecast_cell(prospect: WorkloadForecast | None) -> Cell:
-    """The effect of the next scheduling cycles, short."""
+    """Format what the next scheduling cycles do to a workload: its admission, preemptions, or that it stays pending."""
     if prospect is None:
         return ""
     match prospect.fate:
@@ -212,7 +207,7 @@ def forecast_cell(prospect: WorkloadForecast | None) -> Cell:
 
 
 def forecast_column(newest: Callable[[], Forecast]) -> Column[WorkloadRow]:
-    """The column for live clusters; it reads the newest forecast while drawing."""
+    """Return the FORECAST column for live clusters, which reads the `newest` forecast while drawing."""
 
     def order(row: WorkloadRow) -> tuple[int, int]:
         prospect = newest().of(row.key)
@@ -230,7 +225,7 @@ def forecast_column(newest: Callable[[], Forecast]) -> Column[WorkloadRow]:
 
 
 def forecast_lines(forecast: Forecast, workload: str, now: Time) -> list[Painted]:
-    """The forecast for a workload, its age and its assumptions; no lines without a forecast."""
+    """Return lines with a workload's forecast, its age and its assumptions; none without a forecast."""
     prospect = forecast.of(workload)
     if prospect is None:
         return []
@@ -245,7 +240,7 @@ def forecast_lines(forecast: Forecast, workload: str, now: Time) -> list[Painted
 
 
 class WorkloadFacts(NamedTuple):
-    """The data for the lines about a workload."""
+    """The data that the lines about a workload show."""
 
     workload: Workload
     explanation: PendingExplanation
@@ -254,16 +249,16 @@ class WorkloadFacts(NamedTuple):
     life: tuple[Moment, ...]
     now: Time
     joined: str = ""
-    """The links between its GPUs."""
+    """How the workload's GPUs are linked, and how much they are used, as text."""
     groups: tuple[str, ...] = ()
-    """Its pod group in Volcano or KAI."""
+    """Lines about its pod group in Volcano or KAI."""
     queued: bool = True
-    """False without a Workload object, so that it has no conditions."""
+    """Whether it has a Workload object, and so conditions."""
     forecast: Forecast = Forecast()
     standing: str = ""
-    """Its position according to Kueue."""
+    """A sentence about its position according to Kueue."""
     snapshot: Snapshot = EMPTY
-    """The cluster that it is in."""
+    """The Snapshot of its cluster."""
 
 
 def title(facts: WorkloadFacts) -> Painted:
@@ -294,9 +289,9 @@ def why_lines(
     note: str = "",
     ahead: WorkloadOutlook | None = None,
 ) -> list[Painted]:
-    """Why it is pending or where it runs, with the scheduler's message, its estimate and its timeline.
+    """Return lines why it is pending or where it runs, with the scheduler's message, estimates and timeline.
 
-    The tested admission replaces the first explanation; `note` tells the state of the test.
+    `tried` is the tested admission, which replaces the first explanation; `note` tells the state of the test.
     """
     found = facts.explanation
     lines = [
@@ -377,7 +372,7 @@ def _why_no_pods(workload: Workload) -> str:
 
 
 def pod_lines(facts: WorkloadFacts) -> list[Painted]:
-    """Its pods with their nodes, its conditions and its events."""
+    """Return lines with the workload's pods and nodes, its conditions and its events."""
     lines = [heading(f"PODS {len(facts.pods)}")]
     if not facts.pods:
         lines.append(text_line((f"  none{_why_no_pods(facts.workload)}", "dim")))
@@ -397,7 +392,7 @@ def pod_lines(facts: WorkloadFacts) -> list[Painted]:
 
 
 def pod_line(snapshot: Snapshot, pod: Pod) -> Painted:
-    """A pod with its phase, its node and its GPUs, MIG instances, replicas or DRA devices."""
+    """Describe a pod in a line: phase, node, and GPUs, MIG instances, replicas or DRA devices."""
     looks = {"Running": ("●", "running"), "Pending": ("◐", "pending"), "Failed": ("⚠", "fault")}
     glyph, role = looks.get(pod.phase, ("✓", "dim"))
     row = gpu_map(snapshot).by_node.get(pod.node)

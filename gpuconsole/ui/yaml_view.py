@@ -1,6 +1,6 @@
-"""Any object of the model as YAML for reading: in the form of its manifest, with amounts and times as in Kubernetes.
+"""Any object of the model as YAML for reading, in the form of its manifest, with amounts and times as in Kubernetes.
 
-Shows only what the console keeps: fields that it does not read from the API server are missing.
+Fields that the console does not read from the API server are missing.
 """
 
 import re
@@ -85,7 +85,7 @@ API_VERSIONS: Mapping[str, str] = {
     "PodDisruptionBudget": "policy/v1",
 }
 GROUPS_OF_KUBERNETES = "scheduling.k8s.io/v1alpha3"
-"""The version of PodGroups that are neither Volcano's nor the Coscheduling plugin's."""
+"""API version of Kubernetes' PodGroups; Volcano and the Coscheduling plugin have PodGroups of their own."""
 
 _KINDS = {
     "VolcanoQueue": "Queue",
@@ -146,7 +146,7 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), l
 
 
 def as_yaml(obj: Object) -> str:
-    """Write the object as YAML. Strings are unchanged; the pane that shows them cleans them."""
+    """Format an object as YAML. Control characters are kept; the pane that shows the text removes them."""
     return yaml.dump(as_manifest(obj), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
 
 
@@ -206,7 +206,7 @@ def _job(job: Job) -> dict[str, Any]:
 
 
 def as_documents(text: str) -> tuple[str, ...]:
-    """The manifests in a YAML text written by this program, each as JSON."""
+    """Split a YAML text that this program wrote into its manifests, each as JSON."""
     return tuple(msgspec.json.encode(document).decode() for document in yaml.safe_load_all(text) if document)
 
 

@@ -1,14 +1,6 @@
-"""Actions available on every screen: views, tables, simulated time, reports, drills.
+"""Actions available on every screen: views, tables, simulated time, drills, and reports about the whole cluster.
 
-Actions available on every screen.
-
-Actions that open a view, and those that control simulated time.
-
-Actions on tables.
-
-Actions of drills: open a drill, predict victims, continue.
-
-Actions that open reports about the whole cluster. They come last: a screen's own keys have precedence.
+Reports come last, because a screen's own keys have precedence.
 """
 
 from gpuconsole.ui.actions.action import Action, Scope

@@ -1,14 +1,6 @@
-"""Actions on workloads, queues, nodes and other objects, and on what-ifs.
+"""Actions on workloads, queues, nodes and other objects, and those of the what-if screen and the submit form.
 
-Actions on the selected object, of any kind.
-
-Actions on workloads and queues.
-
-Actions on nodes, topology domains and cost.
-
-Actions that need an API server: editing manifests, logs, shells, port-forwards, changing the context.
-
-Actions of the what-if screen and of the submit form.
+Some need an API server: editing manifests, logs, shells, port-forwards, changing the context.
 """
 
 from gpuconsole.ui.actions.action import Action, Scope

@@ -12,7 +12,10 @@ from gpuconsole.ui.names import named
 def antipatterns_lines(
     found: Sequence[AntiPattern], *, measured: bool = True, average: Utilization | None = None
 ) -> list[str]:
-    """The anti-patterns, each with evidence, cost per day and fix; then the average utilization."""
+    """Return the anti-patterns report as text: evidence, cost per day and fix of each, then the `average` utilization.
+
+    With `measured` false, the report first says that there is no GPU telemetry.
+    """
     return [*_patterns(found, measured), *(["", *utilization_lines(average)] if average is not None else [])]
 
 

@@ -1,14 +1,7 @@
-"""Text of the plan and of the preemption-risk report.
+"""Text of the plan (cheapest options that start workloads in a target wait) and of the preemption-risk report.
 
-Text of a plan: the cheapest options that start workloads within a target wait.
-
-Text of the preemption-risk report.
-
-Parts of a report: lines of text, and tables whose rows name the object that they describe.
-
-The command line prints them one below the other; the console shows the tables with a cursor.
-
-Messages about data that a report lacks, such as objects whose reading is forbidden.
+Also the parts of which all reports are made: lines of text, and tables whose rows name the object that they describe.
+The command line prints the parts one below the other; the console shows the tables with a cursor.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,14 +36,14 @@ class Valued(NamedTuple):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A row of a table."""
+    """A row of a table. `about` is the object that it describes, on which actions work; None for no object."""
 
     key: str
     """Identifies the row for the cursor."""
     cells: tuple[object, ...]
     about: About | None = None
     note: str = ""
-    """Text shown below the row; it is too long for a column."""
+    """Text shown below the row, for details that do not fit in a column."""
 
 
 class AnswerTable(Struct, frozen=True):
@@ -64,7 +57,7 @@ Part: TypeAlias = "str | AnswerTable"
 
 
 def lines_of(parts: Iterable[Part]) -> list[str]:
-    """The parts one below the other, as text."""
+    """Return a report as lines of text, its parts one below the other."""
     return [line for part in parts for line in ([part] if isinstance(part, str) else _lines(part))]
 
 
@@ -78,7 +71,7 @@ def _lines(part: AnswerTable) -> Iterator[str]:
 
 
 def apart(parts: Sequence[Part]) -> tuple[list[str], list[AnswerTable], list[str]]:
-    """The lines above the tables, the tables, and all other lines."""
+    """Split a report into the lines before its first table, the tables, and the lines after it."""
     tables = [part for part in parts if isinstance(part, AnswerTable)]
     first = next((place for place, part in enumerate(parts) if isinstance(part, AnswerTable)), len(parts))
     lines = [part for part in parts[first:] if isinstance(part, str)]
@@ -98,12 +91,12 @@ NOTHING = "not enough data for an answer"
 
 
 def no_data_lines(lacking: Iterable[str]) -> list[str]:
-    """The whole report where required objects are not visible."""
+    """Return the report that replaces one whose required objects are not visible; `lacking` names them."""
     return [NOTHING, *missing_data_lines(lacking)]
 
 
 def missing_data_lines(unknown: Iterable[str]) -> list[str]:
-    """Lines below a report that name what is unknown."""
+    """Return a line `unknown: …` for each text, to be shown below a report."""
     return [f"unknown: {text}" for text in unknown]
 
 
@@ -133,7 +126,7 @@ def plan_parts(answer: CapacityPlan) -> list[Part]:
 
 
 def options_of(answer: CapacityPlan) -> tuple[PlanOption, ...]:
-    """All evaluated options, in display order."""
+    """Return all evaluated options of a plan in display order: those that meet the target, then the others."""
     return (*answer.options, *answer.failed, *(() if answer.without.soon else (answer.without,)))
 
 

@@ -1,1 +1,1 @@
-"""One file a screen."""
+"""The screens of the console, and the actions and dialogs that they share."""

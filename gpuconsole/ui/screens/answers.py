@@ -1,18 +1,12 @@
-"""Screens of reports about the whole cluster: ledger, fair shares, schedulable capacity, anti-patterns.
+"""Screens of reports about the whole cluster: ledger, fair shares, capacity, anti-patterns, preemption risk, plan.
 
-A report is computed in a fork, in the background, every `EVERY` seconds while its screen is active; ctrl+r recomputes
-it immediately. A slow report is recomputed less often, so that it takes at most a twentieth of the time.
+A quick report (`AnswerScreen`) is computed in a fork, in the background, every `EVERY` seconds while its screen is
+active; ctrl+r recomputes it immediately. If it is slow, it is computed less often, to take at most a twentieth of the
+time. The risk and the plan (`LongAnswerScreen`) come from simulation runs: they are computed once, show partial results
+and progress, and can be cancelled.
 
-Screens of the preemption risk and of the plan, both computed by simulation runs.
-
-Base of report screens: lines of text, and tables with a cursor on whose rows the object actions work.
-
-The tables are stacked. Where they do not fit together, they share the height by their number of rows, the focused one
-first; `tab` focuses the next one.
-
-Columns for the tables of an answer, made from the tables themselves.
-
-Screens of slow reports: partial results, progress, cancellation.
+A report has lines of text and tables, on whose rows the object actions work. Tables that do not fit together share the
+height by their number of rows, the focused one first; `tab` focuses the next one.
 """
 
 import time
@@ -80,11 +74,11 @@ from gpuconsole.ui.widgets.painter import PaneState, StatusLine, notice
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, text_line
 
 UNCOUNTED = ("–", "unknown")
-"""Cells of a numeric column that have no number."""
+"""Texts that stand for a missing number; a column of numbers and these is numeric."""
 WIDEST = 44
-"""Widest column; the last one takes the remaining width."""
+"""Maximum width of a column in cells, except of the last one, which takes the remaining width."""
 IDS = {"PRIORITY": "priority", "GPUS": "usage", "SINCE": "age", "WAITS": "age", "OUTCOME": "status", "RISK": "status"}
-"""Column head → its id for the sort keys."""
+"""Column head → id of the column, by which the sort keys find it."""
 
 
 def columns(part: AnswerTable) -> tuple[Column[Row], ...]:
@@ -134,7 +128,7 @@ QUEUES = ("cluster_queues", "cohorts", "volcano_queues", "kai_queues")
 
 
 class TablesScreen(WorkloadScreen):
-    """A title with a remark at its right, and the parts of a report; subclasses decide when it is computed."""
+    """Base of report screens: a title with a remark at its right, and the report's lines and tables."""
 
     AUTO_FOCUS = "Grid, TextPane"
 
@@ -172,11 +166,11 @@ class TablesScreen(WorkloadScreen):
     # What it shows
 
     def remark(self, text: str, role: str) -> None:
-        """Show a remark beside the title: age or progress of the report."""
+        """Show a remark beside the title, such as the age or the progress of the report."""
         self.query_one("#summary", StatusLine).right = ((f" {text} ", role),) if text else ""
 
     def write(self, parts: Sequence[Part]) -> None:
-        """Show the report, preceded by the required objects that are not visible."""
+        """Show a report, preceded by a line about required objects that are not visible, if there are any."""
         above, tables, below = apart(parts)
         if not tables:
             above, below = [], above
@@ -207,7 +201,7 @@ class TablesScreen(WorkloadScreen):
             self.refresh_frame()
 
     def fail(self, error: ConsoleError) -> None:
-        """Show why there is no report."""
+        """Show an error in place of the report."""
         for grid in self._grids:
             grid.display = False
         self.query_one("#above", TextPane).show(())
@@ -360,17 +354,17 @@ Piece = TypeVar("Piece")
 
 
 class AnswerChunk(NamedTuple):
-    """A partial result, as it is shown."""
+    """A part of a slow report that can be shown: its progress, and the lines and tables so far."""
 
     progress: str
-    """Progress; for the complete result, its time."""
+    """The progress to show; for the complete result, its time."""
     parts: Sequence[Part] | None = None
-    """None if there is nothing new to show."""
+    """Lines and tables; None leaves those of the previous chunk."""
     whole: bool = False
 
 
 class LongAnswerScreen(TablesScreen, Generic[Piece]):
-    """Computed once when opened, and again on request only."""
+    """Screen of a slow report: computed once when opened, and again only on request (ctrl+r)."""
 
     def __init__(
         self,
@@ -418,7 +412,7 @@ class LongAnswerScreen(TablesScreen, Generic[Piece]):
 
 
 def risk_screen() -> LongAnswerScreen[EvictionRiskProgress]:
-    """The preemption risk of each running workload."""
+    """Make the screen of the preemption risk of each running workload."""
     return LongAnswerScreen("risk", "Preemption risk of running workloads", _risk_steps, _risk)
 
 
@@ -484,7 +478,7 @@ SHARE = 20
 
 
 class AnswerContext(NamedTuple):
-    """Input of a report."""
+    """The data from which a report is computed."""
 
     standing: AdmissionView
     seen: Snapshot
@@ -498,7 +492,7 @@ Answer = Callable[[AnswerContext], Sequence[Part]]
 
 
 class AnswerScreen(TablesScreen):
-    """Screen of one report."""
+    """Screen of a report that is recomputed regularly."""
 
     def __init__(self, name: str, title: str, answer: Answer) -> None:
         """`name` is the crumb, `title` is shown above the text."""
@@ -588,9 +582,9 @@ SCREENS: dict[str, Callable[[], ConsoleScreen]] = {
     "risk": risk_screen,
     "drills": DrillsScreen,
 }
-"""Name of the action `answer.NAME` → its screen."""
+"""Report name, as in the action `answer.NAME` → function that makes its screen."""
 
 
 def answer_screen(name: str) -> ConsoleScreen:
-    """The screen of one of `SCREENS`."""
+    """Make the screen of the report with this name, a key of `SCREENS`."""
     return SCREENS[name]()

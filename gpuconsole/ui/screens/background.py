@@ -1,12 +1,4 @@
-"""Work in the background of a screen: requests, repeated answers, what a Snapshot needs computed.
-
-Requests to the cluster in a thread, and external programs that take over the terminal.
-
-Slow computation about one workload, repeated in the background while its page is open.
-
-Partial results are shown as they arrive; leaving the page cancels the rest.
-
-Background computation of what a screen shows, so that keys never wait for it on a large cluster.
+"""Background work of screens: requests to the cluster, external programs, and computations too slow for key presses.
 
 Python runs one thread at a time, so each computing thread slows down the one that handles keys. Therefore at most one
 screen computes at a time, and new data wait: with 100,000 workloads one computation takes a quarter of a second.
@@ -57,7 +49,7 @@ def run_in_background(screen: "ConsoleScreen", work: Callable[[], Answer], then:
 
 
 def outside(screen: "ConsoleScreen", command: Sequence[str]) -> int | None:
-    """Run another program in the terminal; its exit status, or None if it could not run."""
+    """Run another program in the terminal; return its exit status, or None if it could not run, which a toast says."""
     try:
         with screen.app.suspend():
             return subprocess.call(command)
@@ -70,16 +62,20 @@ def outside(screen: "ConsoleScreen", command: Sequence[str]) -> int | None:
 
 
 REST = 10.0
-"""Minimum seconds between two computations."""
+"""Minimum pause in seconds between two computations about the same workload."""
 POLLING_SHARE = 4.0
 
 
 Question = Callable[[AnalysisService, str], Iterator[Answer]]
-"""Answers and workload key → partial results; may block, and raise ConsoleError."""
+"""A computation: (AnalysisService, workload key) → partial results. It may block, and raise ConsoleError."""
 
 
 class AnswerPoller(Generic[Answer]):
-    """The newest result for one workload. Mutable; called from the screen's thread only."""
+    """Repeats a slow computation about one workload while its page is open, and keeps the newest result.
+
+    Partial results are shown as they arrive; leaving the page cancels the rest. Not thread-safe: only the screen calls
+    it.
+    """
 
     def __init__(
         self,
@@ -103,7 +99,7 @@ class AnswerPoller(Generic[Answer]):
         """Why there is no result."""
 
     def ask(self, answers: AnalysisService, *, now: bool = False) -> None:
-        """Start the computation unless the pause is not over; `now` ignores the pause. Never blocks."""
+        """Start the computation in a thread, unless one runs or the pause is not over; `now` skips the pause."""
         if self.busy or (not now and time.monotonic() < self._next):
             return
         self.busy = True
@@ -141,9 +137,9 @@ class AnswerPoller(Generic[Answer]):
 
 
 MANY = 1000
-"""Number of workloads, pods or nodes from which a Snapshot is processed in a thread."""
+"""From this number of workloads, pods or nodes on, a Snapshot is processed in a thread."""
 SHARE = 3.0
-"""Pause after a computation as a multiple of its duration: it takes at most a quarter of the time."""
+"""Pause after a computation, as a multiple of its duration: computing takes at most a quarter of the time."""
 
 
 _TURN = threading.Lock()
@@ -152,10 +148,10 @@ GROUP = "background"
 
 
 class SnapshotWorker(Generic[Answer]):
-    """Processes the newest Snapshot, one at a time; Snapshots that arrive meanwhile are skipped except the last.
+    """Computes what a screen shows from the newest Snapshot, in the background; skips those that arrive meanwhile.
 
-    The first computation starts immediately, and so does a repeated request for the same Snapshot: then the user, not
-    new data, asked for it. Any other pauses after the last one, and waits until no keys are pressed.
+    The first computation starts immediately, and so does a repeated request for the same Snapshot, as the operator made
+    it. Others, caused by new data, start after a pause and when no keys are pressed.
     """
 
     def __init__(
@@ -184,7 +180,7 @@ class SnapshotWorker(Generic[Answer]):
         self._timer: Timer | None = None
 
     def ask(self, snapshot: Snapshot) -> None:
-        """Process this Snapshot and show the result, now or later."""
+        """Request that this Snapshot is processed and its result shown, now or later."""
         self._urgent = self._urgent or snapshot is self._asked or self._asked is None
         self._asked = snapshot
         if not self._owed:

@@ -71,7 +71,7 @@ def table_handlers(grid: Grid[Any]) -> dict[str, Handler]:
 
 
 def place(grid: Grid[Any]) -> Painted:
-    """Position of the cursor, number of rows and of marked rows: `2/128 · *3`."""
+    """Format the cursor position, the number of rows and that of marked rows: `2/128 · *3`; empty without rows."""
     if not grid.rows:
         return ()
     marked = f" · *{len(grid.marked)}" if grid.marked else ""
@@ -91,21 +91,21 @@ Answer = TypeVar("Answer")
 
 
 class Contexts(Protocol):
-    """The contexts that the console can switch to. Both methods may block and raise ConsoleError."""
+    """The kubeconfig contexts that the console can switch to. `names` and `open` may block and raise ConsoleError."""
 
     @property
     def namespaces(self) -> Collection[str]:
-        """The namespaces that the current console reads; none = all that RBAC allows."""
+        """The namespaces that the current console reads; empty for all that RBAC allows."""
 
     def names(self) -> Sequence[str]:
         """The contexts of the kubeconfig."""
 
     def open(self, context: str, namespaces: Collection[str], leaving: Console) -> Console:
-        """A console for that context, not started; it takes over the resources of `leaving`."""
+        """Make a console for `context`, not started yet; it takes over the worker process of the console `leaving`."""
 
 
 class AppServices(Protocol):
-    """What screens use of the app, which imports the screens. `ConsoleApp` describes each method."""
+    """The interface of the app for screens, which cannot import it. `ConsoleApp` describes each method."""
 
     themes: Sequence[Theme]
     contexts: Contexts | None
@@ -168,7 +168,7 @@ class ActingScreen(AskingScreen):
     # Overridden by screens
 
     def handlers(self) -> Handlers:
-        """Action id → handler."""
+        """The actions that this screen offers: action id → function that runs it."""
         return {}
 
     def refusal(self, action: Action) -> str:
@@ -181,11 +181,11 @@ class ActingScreen(AskingScreen):
         return status.refusal if status.history else "this session is read-only"
 
     def question(self, action: Action) -> Question | None:
-        """Confirmation before a dangerous action; None if nothing would be lost."""
+        """Return the confirmation before a dangerous action; None runs it without one, as nothing would be lost."""
         return Question(f"{action.label.capitalize()}?", (action.help,), yes=action.label.capitalize())
 
     def acted(self, action: Action) -> None:
-        """Called after an action that needed no confirmation."""
+        """Hook: called after an action that needed no confirmation."""
 
     # Used by screens
 
@@ -216,7 +216,7 @@ class ActingScreen(AskingScreen):
         return [PaletteEntry(action, self.refusal(action)) for action in self.offered() if action.id != "app.palette"]
 
     def means(self, key: str, before: str = "") -> bool:
-        """Whether the key has an action on this screen."""
+        """Return whether `key` runs an action on this screen or starts a sequence; `before` is the preceding key."""
         offered = self.offered()
         return self._action(key, before, offered) is not None or bool(continuations(key, offered))
 
@@ -264,35 +264,35 @@ class FramedScreen(ActingScreen):
     """Widgets that stay when a pane is maximized."""
 
     view: ClassVar[str] = ""
-    """Id of its view (`view.NAME` in the registry), for screens opened by a key."""
+    """Name of its view (`view.NAME` in the action registry); empty for screens that are opened from others."""
 
     snapshot: reactive[Snapshot] = reactive(EMPTY, init=False)
 
     reads: ClassVar[frozenset[str]] = frozenset()
-    """API resources that it shows; empty if there are many."""
+    """API resources that the screen needs, of which it says if they are forbidden; empty if there are many."""
     _failure: str = ""
 
     # Overridden by screens
 
     def body(self) -> ComposeResult:
-        """Widgets between crumbs and footer."""
+        """Make the widgets between the navigation path and the footer."""
         yield from ()
 
     def show(self, snapshot: Snapshot) -> None:
         """Draw a Snapshot. Called for each new one while the screen is active, and when it becomes active."""
 
     def crumb(self) -> str:
-        """Name of the screen in the crumbs."""
+        """Return the screen's name in the navigation path."""
         return self.view
 
     def arrived(self) -> None:
-        """Called after each drawing that filled the table."""
+        """Hook: called after each drawing that filled the table."""
 
     # Used by screens
 
     @property
     def stands(self) -> bool:
-        """Whether its widgets exist: it is mounted, and not closed. Check it before handling late results."""
+        """Whether the screen can be drawn: it is mounted and not closed. Check it before showing late results."""
         return self.is_mounted and self.is_attached and not self.is_pruning
 
     @property
@@ -383,7 +383,7 @@ class FramedScreen(ActingScreen):
         self.call_after_refresh(self.refresh_frame)
 
     def refresh_frame(self) -> None:
-        """Bring header, crumbs and footer up to date."""
+        """Update the header, the navigation path and the footer."""
         if not self.stands:
             return
         self.show_header()
@@ -417,15 +417,15 @@ class FramedScreen(ActingScreen):
 
 
 class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=False):
-    """A screen of the console."""
+    """Base of all screens of the console: a framed screen with table keys, filter, and navigation."""
 
     BINDINGS: ClassVar[list[BindingType]] = []
     AUTO_FOCUS = "Grid"
 
     passing: ClassVar[bool] = False
-    """Whether it is closed when another screen is opened from it."""
+    """Whether this screen is closed when another screen is opened from it."""
     is_answer: bool = False
-    """Whether an action `answer.NAME` opened it: another report replaces it."""
+    """Whether this is a report, opened by an action `answer.NAME`: another report replaces it."""
     _arriving: tuple[str, str] = ("", "")
 
     # Overridden by screens
@@ -435,7 +435,7 @@ class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=Fal
         return self._table_handlers() | self._own_handlers()
 
     def same(self, other: "ConsoleScreen") -> bool:
-        """Whether the other screen shows the same content."""
+        """Return whether `other` shows the same content, so that it need not be opened a second time."""
         return type(self) is type(other) and self.crumb() == other.crumb()
 
     def point_at(self, key: str) -> None:
@@ -466,7 +466,7 @@ class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=Fal
             self.console_app.open(screen)
 
     def arrive(self, *, filtered: str = "", at: str = "") -> None:
-        """Filter the table, or select an object, as soon as the table is filled."""
+        """Once the table is filled, set its filter to `filtered`, or put the cursor on the object with the key `at`."""
         self._arriving = (filtered, at)
         self.call_after_refresh(self.redraw)
 
@@ -516,7 +516,7 @@ class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=Fal
             self.console_app.up()
 
     def focus_body(self) -> None:
-        """Focus the body."""
+        """Focus the main widget of the screen."""
         grid = self.grid
         target: Widget | None = grid if grid is not None else next(iter(self.query("#body *").results(Widget)), None)
         self.set_focus(target if target is not None and target.focusable else None)
@@ -592,11 +592,11 @@ class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=Fal
 
 
 Source = Callable[[Snapshot], Iterable[Painted] | None]
-"""Snapshot → lines; None where the object is gone."""
+"""Function that makes a screen's lines from a Snapshot; None where the object does not exist any more."""
 
 
 def scrolling(pane: Widget) -> dict[str, Handler]:
-    """The scrolling keys of tables, for a pane without a cursor."""
+    """Return handlers that scroll a pane without a cursor by the keys that move the cursor of a table."""
     return {
         "table.down": pane.scroll_down,
         "table.up": pane.scroll_up,
@@ -608,7 +608,7 @@ def scrolling(pane: Widget) -> dict[str, Handler]:
 
 
 class TextScreen(ConsoleScreen):
-    """Shows the lines that `source` makes of each Snapshot; of a deleted object the last lines stay."""
+    """Shows the lines that `source` makes of each Snapshot; once the object is deleted, the last lines stay."""
 
     AUTO_FOCUS = "TextPane"
 

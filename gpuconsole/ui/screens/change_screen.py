@@ -1,7 +1,4 @@
-"""The screen that collects the changes of a what-if: dialogs that ask for one.
-
-Also writes the changes to a file, for `gpuconsole whatif -f` and other what-ifs.
-"""
+"""Base of the what-if screen: dialogs that ask for a change, and a file for `gpuconsole whatif -f` with the changes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -41,14 +38,14 @@ OTHERS = {
     "cordon": "node: {node}, cordoned: true",
     "reconfigure": "fairSharing: true",
 }
-"""Commands entered as text → their initial fields."""
+"""Changes that are typed as text: type of the Command → template of its fields, which the operator edits."""
 
 
 class ChangeScreen(ConsoleScreen):
-    """A screen that collects the changes of a what-if."""
+    """Base of the what-if screen: asks for the changes that are to be simulated."""
 
     def add(self, change: WhatIfChange) -> None:
-        """Add a change."""
+        """Add a change to the list; implemented by the subclass."""
         raise NotImplementedError
 
     def ask_change(self) -> None:
@@ -151,14 +148,14 @@ class ChangeScreen(ConsoleScreen):
         return same[0] if len(same) == 1 else None
 
     def ask_priority(self, workload: Workload) -> None:
-        """Ask for a priority."""
+        """Ask for a new priority of the workload, and add the change."""
         wanted = PromptField(
             f"Priority of {workload.key}", str(workload.priority), check=whole_number(-(2**31), 2**31 - 1)
         )
         self.prompt(wanted, lambda text: self.add(whatif_changes.priority(workload, int(text.replace(",", "")))))
 
     def ask_quota(self, name: str) -> None:
-        """Ask for a nominal quota."""
+        """Ask for a new nominal quota of the ClusterQueue `name`, and add the change."""
         queue = self.snapshot.cluster_queues.get(name)
         if queue is None:
             return
@@ -215,7 +212,7 @@ def _count(objects: int) -> str:
 
 
 def is_there(path: str) -> str:
-    """The error of an output path: existing files are not overwritten."""
+    """Check an output path: return an error if the file exists, as it is not overwritten; empty if it does not."""
     try:
         there = Path(path).expanduser().exists()
     except (OSError, RuntimeError, ValueError):
@@ -235,7 +232,7 @@ def _names(stem: str) -> Iterator[str]:
 
 
 def write_changes(commands: Sequence[Command], horizon: Span, path: str) -> str:
-    """Write the changes to `path`; the error message, empty on success."""
+    """Write the changes to a new file; return an error message, or an empty text on success."""
     try:
         document = as_changes(commands, horizon, _manifest)
     except LookupError as error:

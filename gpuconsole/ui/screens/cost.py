@@ -32,7 +32,7 @@ AUTOSCALERS = {"karpenter": "Karpenter", "cluster-autoscaler": "CA", "": fmt.NOT
 
 
 def rate(dollars: float, role: str = "") -> Cell:
-    """USD, or a dash."""
+    """Format dollars per hour; a dash for 0."""
     return ((fmt.money(dollars), role),) if dollars else ((fmt.NOTHING, "dim"),)
 
 
@@ -184,7 +184,7 @@ class ViewTarget(NamedTuple):
 
 
 AT_HAND = "in recent events"
-"""Window of the lost work where no history can be read."""
+"""Describes the time window of the lost work where no history can be read."""
 
 
 class CostScreen(ObjectScreen):

@@ -46,7 +46,7 @@ URGENT = (
     AlertKind.STARVED,
 )
 PLACES = {"nodes": "nodes", "workloads": "workloads", "jobs": "workloads", "pods": "nodes"}
-"""Table of an object → the view that shows it; queues otherwise."""
+"""Table of an object → the view to open for it; other tables open the queues view."""
 
 
 def _trouble(one: Alert) -> Painted:
@@ -187,7 +187,7 @@ def _answer(snapshot: Snapshot) -> tuple[Dashboard, Sequence[GpuRow]]:
 
 
 def queue_rows(roots: Sequence[QuotaNode], now: int = 0) -> list[TreeRow]:
-    """Cohorts and ClusterQueues; LocalQueues are shown on the queues screen only."""
+    """Return the tree rows of cohorts and ClusterQueues; LocalQueues are shown on the queues screen only."""
     rows = tree_rows(roots, {}, GPUS, now)
     folded = {
         row.path: FOLDED
@@ -198,7 +198,7 @@ def queue_rows(roots: Sequence[QuotaNode], now: int = 0) -> list[TreeRow]:
 
 
 def gpu_lines(gpus: GpuTotals, unseen: str = "") -> tuple[Cell, ...]:
-    """GPU totals by state; `unseen` is why no node is visible."""
+    """Return lines with the GPU totals by state; where no node is visible, with the reason `unseen`."""
     if not gpus.total and unseen:
         return (((f"⊘ {unseen}", "held"),), "", "")
     if not gpus.total:

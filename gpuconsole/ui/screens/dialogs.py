@@ -1,7 +1,4 @@
-"""Toasts and dialogs of screens, and menus of actions.
-
-Menus are made from the action registry: the keys after a prefix key, and the actions for the object under the cursor.
-"""
+"""Toasts and dialogs of screens, and menus of actions made from the action registry."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
@@ -35,9 +32,9 @@ class AskingScreen(TunedScreen):
         self.notify(clean(text), severity=severity, timeout=SECONDS, markup=False)
 
     def left_for(self, what: str) -> bool:
-        """Whether another screen is active, so that `what` must not be opened; shows that.
+        """Return whether another screen is active, so that the dialog `what` must not open; a toast says so.
 
-        Answers of the cluster or of a file arrive late, and must not take the keys from another screen.
+        Results of the cluster or of a file arrive late, and must not take the keys from another screen.
         """
         if self.is_active:
             return False
@@ -45,7 +42,7 @@ class AskingScreen(TunedScreen):
         return True
 
     def ask(self, question: Question, then: Handler) -> None:
-        """Ask for confirmation, and call `then` only after a yes."""
+        """Ask for confirmation, and call `then` if the operator confirms."""
 
         def answered(yes: bool | None) -> None:
             if yes:
@@ -56,7 +53,7 @@ class AskingScreen(TunedScreen):
     def choose(
         self, title: str, options: Iterable[ChoiceOption], then: Callable[[str], object], chosen: str = ""
     ) -> None:
-        """Offer a list, and call `then` with the id of the picked option."""
+        """Let the operator pick one of `options`, `chosen` at first, and call `then` with the id of the pick."""
         self._push(title, ChoiceDialog(title, tuple(options), chosen), _unless_cancelled(then))
 
     def prompt(self, wanted: PromptField, then: Callable[[str], object]) -> None:
@@ -87,12 +84,15 @@ MOVES = ("object.menu", "object.open", "queue.fold", "queue.unfold")
 
 
 def hints(following: Mapping[str, Action], refusal: Refusal) -> list[ChoiceOption]:
-    """The keys after a prefix: second key → action."""
+    """Return the menu of the keys that can follow a prefix key: `following` maps them to their actions."""
     return [_option(action, key, refusal) for key, action in following.items()]
 
 
 def menu(offered: Iterable[Action], refusal: Refusal) -> list[ChoiceOption]:
-    """All actions for the object, by the key that follows `m`, else by their own key if it is free."""
+    """Return the menu of all actions for the object under the cursor.
+
+    An action's key in the menu is the one that follows `m`, or else its own key if that is free.
+    """
     actions = [action for action in offered if action.scope in OBJECT_SCOPES and action.id not in MOVES]
     keys = {action.id: key for key, action in continuations("m", actions).items()}
     used = set(keys.values())

@@ -1,9 +1,4 @@
-"""Screen of one drill: predict the victims of each step, then see the actual ones and the reasons.
-
-List of drills: the bundled ones, or a file.
-
-Lines of a drill: the actions of a step, its outcome with the reasons, and the score of the predictions.
-"""
+"""Screens of drills: the list of drills, and one drill, whose victims the operator predicts step by step."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -44,7 +39,7 @@ MOST_CONSIDERED = 8
 
 
 def coming_lines(coming: UpcomingStep, snapshot: Snapshot, said: Iterable[str]) -> list[Painted]:
-    """The actions of the next step, and the predictions made for it."""
+    """Return lines with the actions of the next step, and the victims that the operator predicts (`said`)."""
     lines = [_step(coming, "next step")]
     orders = [text for command in coming.commands for text in _order(command, snapshot)]
     lines += [text_line("  + ", text) for text in orders[:MOST] or ["no action: time passes"]]
@@ -58,9 +53,9 @@ def coming_lines(coming: UpcomingStep, snapshot: Snapshot, said: Iterable[str]) 
 
 
 def played_lines(played: StepResult, label: Callable[[str], str]) -> list[Painted]:
-    """The victims with their rules, the workloads that stayed and why, and the expectations of the drill.
+    """Return lines with a step's victims and rules, the workloads that stayed and why, and the drill's expectations.
 
-    `label` gives the name that people use for a key.
+    `label` returns the short name of a workload's key.
     """
     verdict = ("✓ correct", "good") if played.right else ("✗ incorrect", "fault")
     lines = [(*_step(played.coming, "outcome"), (f"   {verdict[0]}", verdict[1]))]
@@ -81,7 +76,7 @@ def played_lines(played: StepResult, label: Callable[[str], str]) -> list[Painte
 
 
 def score_lines(score: PredictionScore, met: int, expected: int) -> list[Painted]:
-    """The score of the predictions."""
+    """Return lines with the score of the predictions, and how many of the `expected` expectations were `met`."""
     went = score.named + score.missed
     lines = [
         heading("SCORE"),
@@ -250,7 +245,7 @@ class DrillScreen(ConsoleScreen):
         self.query_one("#drill").set_class(self.size.width >= WIDE, "-wide")
 
     def show(self, snapshot: Snapshot) -> None:
-        """Does nothing: a drill has its own cluster, and ignores the one of the console."""
+        """Does nothing: a drill has its own cluster, so Snapshots of the console's cluster do not matter."""
 
     def handlers(self) -> Handlers:
         table, story = super().handlers(), self.query_one("#drill-story", TextPane)
@@ -271,7 +266,7 @@ class DrillScreen(ConsoleScreen):
         return super().refusal(action)
 
     def go_on(self) -> None:
-        """Run the step and show its outcome; then show the next step."""
+        """Run the next step and show its outcome; if an outcome is shown, show the step after it."""
         if self._busy:
             return
         if self._step_result is not None:
@@ -415,5 +410,5 @@ class DrillsScreen(ConsoleScreen):
 
 
 def play_drill(screen: ConsoleScreen, named: str) -> None:
-    """Open a drill: a file, or the name of a bundled one."""
+    """Open the drill `named`: the path of a file, or the name of a bundled one."""
     run_in_background(screen, lambda: DrillSession(open_drill(named)), lambda play: screen.open(DrillScreen(play)))

@@ -62,7 +62,7 @@ def _open(screen: ConsoleScreen, table: str, key: str, manifest: Manifest, text:
 
 
 def in_editor(screen: ConsoleScreen, text: str) -> str | None:
-    """The edited text; None if the editor failed. The file is private and removed afterwards."""
+    """Open a text in $EDITOR, in a private temporary file, and return the edited text; None if the editor failed."""
     editor = next(filter(None, map(os.environ.get, EDITORS)), USUAL)
     with tempfile.TemporaryDirectory(prefix="gpuconsole-") as folder:
         file = Path(folder) / "manifest.yaml"
@@ -92,7 +92,7 @@ def as_text(document: dict[str, Any]) -> str:
 
 
 def read(text: str, before: dict[str, Any]) -> dict[str, Any]:
-    """The edited manifest. Raises NotYaml."""
+    """Parse the edited text as a manifest; `before` is the unedited one. Raises NotYaml."""
     try:
         read_yaml(text)  # Depth and aliases are bounded.
         # Written by PyYAML, so read by it: it takes more texts for texts than Kubernetes does, such as 1e3.

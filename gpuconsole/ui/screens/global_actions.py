@@ -1,16 +1,7 @@
-"""Handlers of the actions that every screen offers: contexts, settings, time, permissions, submission of files.
+"""Actions that every screen offers, and the lines of the `:` prompt: contexts, settings, time, permissions, files.
 
-Handlers of the actions that every screen offers, and of the lines of the `:` prompt.
-
-Settings of all screens: displayed namespaces and theme.
-
-Switching to another context or other namespaces: a new console is opened, and the app uses it.
-
-Control of simulated time: pause, single step, speed.
-
-Missing RBAC permissions of a live cluster, and what could not be read for other reasons.
-
-Submission of manifests from a file: validation, server-side dry run on live clusters, confirmation.
+Switching to another context opens a new console, which the app then uses. Files are submitted after validation, a
+server-side dry run on live clusters, and confirmation.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -44,7 +35,7 @@ NONE = "No kubeconfig: :ctx needs --live"
 
 
 def lies_elsewhere(contexts: Contexts, status: ConsoleStatus, names: Collection[str]) -> bool:
-    """True if these namespaces (none = all) were not read, but could be readable one by one."""
+    """Return whether showing the namespaces `names` (empty for all) needs a new connection, as they were not read."""
     limits, sight = contexts.namespaces, status.sight
     if not names:
         return bool(limits)
@@ -68,7 +59,7 @@ def ask_context(app: AppServices) -> None:
 
 
 def go_to(app: AppServices, context: str, namespaces: Collection[str] = ()) -> None:
-    """Open a context in the background; the current one stays until the new one is connected."""
+    """Connect to a context in the background; the app switches to it once it is connected."""
     screen, contexts, leaving = app.front, app.contexts, app.cluster
     if screen is None or contexts is None:
         app.flash(NONE, "warning")
@@ -78,7 +69,7 @@ def go_to(app: AppServices, context: str, namespaces: Collection[str] = ()) -> N
 
 
 def show_namespaces(app: AppServices, names: frozenset[str]) -> None:
-    """Show only these namespaces; none = all. Reconnects to a live cluster if they were not read."""
+    """Show only these namespaces; empty for all. Reconnects to a live cluster if they were not read."""
     if app.contexts is not None and lies_elsewhere(app.contexts, app.cluster.status, names):
         go_to(app, app.cluster.status.source, sorted(names))
         return
@@ -117,7 +108,7 @@ SLOWEST, FASTEST = SPEEDS[0], SPEEDS[-1]
 
 
 def driving_handlers(screen: ConsoleScreen) -> dict[str, Handler]:
-    """Action id → handler, with toasts and dialogs on this screen."""
+    """Return the handlers of the actions that control simulated time; their toasts and dialogs appear on `screen`."""
     return {
         "sim.pause": lambda: pause_or_resume(screen),
         "sim.step": lambda: _drive(screen, screen.console.step),
@@ -128,7 +119,7 @@ def driving_handlers(screen: ConsoleScreen) -> dict[str, Handler]:
 
 
 def pause_or_resume(screen: ConsoleScreen, wanted: str = "") -> None:
-    """Toggle pause; with `wanted` = `pause` only pause, with another word only resume."""
+    """Toggle pause; if `wanted` is `pause`, only pause; if it is another word, only resume."""
     console = screen.console
     paused = console.status.paused
     if wanted and paused == (wanted == "pause"):
@@ -146,7 +137,7 @@ def set_speed(screen: ConsoleScreen, text: str) -> None:
 
 
 def wrong_speed(text: str) -> str:
-    """The error in a speed; empty if it is valid."""
+    """Return the error in a typed speed; empty if it is valid."""
     try:
         speed = _number(text)
     except ValueError:
@@ -183,7 +174,7 @@ UNREAD = "unread"
 
 
 def lacking(sight: ClusterHealth | None) -> list[Missing]:
-    """Missing permissions, then sentences about what is permitted but could not be read, as resources."""
+    """Return the missing permissions as table rows, then a row per problem with reading what is permitted."""
     if sight is None:
         return []
     return [*sight.missing, *(Missing(UNREAD, sentence) for sentence in sight.unread)]
@@ -230,7 +221,7 @@ def ask_file(screen: ConsoleScreen) -> None:
 
 
 def wrong_file(path: str) -> str:
-    """The error of a path; empty if it can be read."""
+    """Check the path of a file: return an error, or an empty text if the file can be read."""
     file = Path(path).expanduser()
     try:
         if not path or not file.is_file():
@@ -270,7 +261,7 @@ def submit_file(screen: ConsoleScreen, path: str) -> None:
 
 
 def is_manifest(document: str) -> bool:
-    """True for what has the fields of a manifest."""
+    """Return whether a JSON document has the fields of a manifest."""
     found = msgspec.json.decode(document)
     return isinstance(found, dict) and {"apiVersion", "kind", "metadata"} <= found.keys()
 
@@ -288,14 +279,14 @@ def _ask(
 
 
 def answer_lines(answers: Sequence[str]) -> tuple[Cell, ...]:
-    """The server's answers to a dry run, cut to `NAMED` lines."""
+    """Format the server's answers to a dry run, at most `NAMED` of them."""
     more = len(answers) - NAMED
     lines: list[Cell] = [(("✓ ", "good"), (clean(answer, 200), "")) for answer in answers[:NAMED]]
     return (*lines, *((f"… and {more} more",) if more > 0 else ()))
 
 
 def handlers(app: AppServices) -> dict[str, Handler]:
-    """Action id → handler."""
+    """Return the actions that every screen offers: action id → function that runs it."""
     screen = app.front
     return {
         "app.palette": partial(_open_palette, app),

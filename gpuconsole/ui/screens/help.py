@@ -1,10 +1,6 @@
-"""The help and glossary screens.
+"""The help and glossary screens, and the search for the glossary term of a column head, a cell's word or a typed name.
 
-The help screen: the keys that work on the screen below, from the action registry.
-
-The glossary screen: the terms of all screens with their definitions, from docs/glossary.md.
-
-Reads the glossary (docs/glossary.md) and finds the term for a column head, a word of a table or a typed name.
+Help lists the keys of the screen below it, from the action registry. The glossary is docs/glossary.md.
 """
 
 import re
@@ -71,7 +67,7 @@ def _term(name: str, body: str = "") -> Term:
 
 
 def find_term(terms: Iterable[Term], word: str) -> Term | None:
-    """The term with this name, in any case, or with this column head or word of a cell."""
+    """Return the term with this name in any case, or the one that the screens show as this column head or word."""
     wanted = word.strip(f" {_SORTED}")
     return next((one for one in terms if wanted.casefold() == one.name.casefold() or wanted in one.shown_as), None)
 
@@ -83,7 +79,7 @@ def complete_term(terms: Iterable[Term], start: str) -> Term | None:
 
 
 def find_term_in(terms: Sequence[Term], text: str) -> Term | None:
-    """The term with the longest name among those that a text names as whole words."""
+    """Return the term that a text names as whole words; of several, the one with the longest name."""
     words = f" {' '.join(re.findall(r'[a-z0-9-]+', text.casefold()))} "
     named = [one for one in terms if f" {one.name.casefold()} " in words or f" {one.name.casefold()}s " in words]
     return max(named, key=lambda one: len(one.name), default=None)
@@ -97,7 +93,7 @@ GLOSSARY_COLUMNS: tuple[Column[Term], ...] = (
 
 
 def definition(term: Term) -> tuple[Cell, ...]:
-    """The whole definition of a term, with its links."""
+    """Format the whole definition of a term, with its links."""
     links = [text_line((f" {title}: ", "dim"), address) for title, address in term.links]
     return (text_line((f" {term.name}  ", "title"), term.text), *links)
 
@@ -177,7 +173,7 @@ COLUMNS: tuple[Column[PaletteEntry], ...] = (
 
 
 def by_scope(entries: Iterable[PaletteEntry]) -> list[PaletteEntry]:
-    """In the order of scopes, those of the screen first."""
+    """Sort entries by scope, those of the current screen first."""
     order = {scope: index for index, scope in enumerate((*list(Scope)[4:], *list(Scope)[:4]))}
     return sorted(entries, key=lambda entry: order[entry.action.scope])
 

@@ -1,9 +1,4 @@
-"""Nodes screen: GPU map, node list or device layout, with a common cursor and filter.
-
-Rows of the layout table: one for each MIG or shared GPU, one for each node with whole GPUs.
-
-Screen of one node: its GPUs, MIG instances and time-slicing replicas with their owners, and NVLink.
-"""
+"""Nodes screen (GPU map, node list or device layout, with a common cursor and filter), and the screen of one node."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,11 +60,11 @@ from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, PaneState, StatusLine
 
 MOST_TEAMS = 4
-"""Number of listed gangs on the node."""
+"""Maximum number of gangs listed below a node's GPUs."""
 
 
 class NodeFacts(NamedTuple):
-    """Content of the screen."""
+    """What the screen of one node shows, computed in the background."""
 
     row: GpuRow
     inside: NodeGpus | None
@@ -154,7 +149,7 @@ def _key(unit: GpuUnit) -> str:
 
 
 def headline(row: GpuRow) -> tuple[tuple[str, str], ...]:
-    """A node in one line."""
+    """Describe a node in one line."""
     spot = "spot" if row.spot else ""
     used = ", ".join(
         f"{used_of(row.by_unit[unit])} of {counted_units(total, unit)} in use" for unit, total in row.units.items()
@@ -164,7 +159,7 @@ def headline(row: GpuRow) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True)
 class LayoutRow:
-    """One GPU of a node, or the whole node where its GPUs are allocated whole."""
+    """Row of the device layout: one MIG or shared GPU, or a whole node whose GPUs are allocated whole."""
 
     node: str
     gpu: int | None
@@ -177,7 +172,7 @@ class LayoutRow:
 
 
 def layout_rows(rows: Iterable[GpuRow], known: Mapping[str, NodeGpus]) -> list[LayoutRow]:
-    """The rows of these nodes, in their order."""
+    """Return the layout rows of these nodes, in their order; `known` has the devices of each node."""
     found: list[LayoutRow] = []
     for row in rows:
         inside = known.get(row.node)
@@ -431,19 +426,19 @@ def _answer(snapshot: Snapshot) -> tuple[tuple[GpuRow, ...], Mapping[str, NodeGp
 
 
 def measured_text(snapshot: Snapshot) -> str:
-    """The average utilization of GPUs with running pods, and how many are not measured."""
+    """Format the average utilization of GPUs with running pods, and how many nodes have metrics."""
     found = utilization(snapshot)
     average = utilization_text(found.cluster) if found is not None else ""
     return " · ".join(text for text in (average, coverage_text(coverage(snapshot), snapshot.time)) if text)
 
 
 LIST_ONLY = ("table.column-left", "table.column-right", "table.sort", "table.wide")
-"""Table actions that need visible columns."""
+"""Table actions that apply to the node list only, as they need columns."""
 MOVING = ("table.down", "table.up", "table.top", "table.bottom", "table.page-down", "table.page-up")
 
 
 def totals(rows: Sequence[GpuRow]) -> Cell:
-    """Number of nodes and GPUs, and of nodes with problems."""
+    """Format the number of nodes, GPUs in use and in total, and of nodes that are not ready or cordoned."""
     totals = added(*(row.units for row in rows))
     busy = added(*({unit: used_of(states) for unit, states in row.by_unit.items()} for row in rows))
     at_least = "at least " if any(row.states[GpuState.UNKNOWN] for row in rows) else ""
@@ -464,7 +459,7 @@ def totals(rows: Sequence[GpuRow]) -> Cell:
 
 
 def node_owners(row: GpuRow, most: int) -> tuple[Cell, ...]:
-    """A node and the owners of its GPUs, in at most `most` lines; summed up if they do not fit."""
+    """Return lines with a node and the owners of its GPUs, at most `most`; the owners that do not fit are summed up."""
     head = join([((f" {row.node} ", "title"), (_sizes(row), "dim")), health(row), mig(row)], "  ")
     runs = [list(cells) for _, cells in groupby(row.all_cells, key=_owner)]
     if most <= len(runs):

@@ -1,14 +1,7 @@
 """Actions on the selected object that every screen offers: describe, YAML, copy, events, delete, menu.
 
-Actions on the selected object that every screen offers: describe, YAML, copy, events, delete, menu.
-
-Command or access that an action needs; the API server is asked for permission before the action is offered.
-
-`d` and `y`: any object in words, and as YAML.
-
-Description of a ClusterQueue; on a live cluster with Prometheus also Kueue's metrics beside our counts.
-
-Lines with Kueue's own metrics of a ClusterQueue, each beside the console's count.
+Also the screens that they open. The description of a ClusterQueue on a live cluster with Prometheus compares Kueue's
+metrics with the console's counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,11 +59,11 @@ SIMULATED: Mapping[str, str] = {
     "object.edit": "simulated objects have no manifest; press m for other actions",
     "queue.edit": "simulated objects have no manifest; press e to edit the quota",
 }
-"""Reasons why these actions need an API server."""
+"""Action id → why a simulated cluster cannot offer it: it needs an API server."""
 
 
 def asked_by(action: str, table: str, key: str) -> Command | PodAccess | None:
-    """Command or access that an action needs for this object; None if it needs none."""
+    """Return a Command or access like the one that an action sends, to check its permission; None if it needs none."""
     match action:
         case "object.logs" | "object.previous" | "object.shell" | "object.forward":
             return PodAccess(REACHES[action], key.rpartition("/")[0].rpartition("/")[2])
@@ -106,17 +99,17 @@ def asked_by(action: str, table: str, key: str) -> Command | PodAccess | None:
 
 
 def find(snapshot: Snapshot, table: str, key: str) -> Object | None:
-    """An object by its table's name and its key."""
+    """Return the object with this key in `table`, a name in `objects.TABLES`; None if there is none."""
     return cast("Object | None", getattr(snapshot, table).get(key))
 
 
 def describe_screen(table: str, key: str) -> TextScreen:
-    """A screen that describes an object."""
+    """Make the screen that describes an object."""
     return TextScreen(f"describe {key}", lambda snapshot: describe(snapshot, table, key), copied=key)
 
 
 def yaml_screen(table: str, key: str) -> TextScreen:
-    """A screen that shows an object as YAML."""
+    """Make the screen that shows an object as YAML."""
 
     def source(snapshot: Snapshot) -> list[Painted] | None:
         obj = find(snapshot, table, key)
@@ -126,7 +119,7 @@ def yaml_screen(table: str, key: str) -> TextScreen:
 
 
 def events_screen(table: str, key: str, history: Sequence[HistoryEvent], said: Sequence[KubeEvent] = ()) -> TextScreen:
-    """A screen with the recorded history of an object and its Kubernetes Events."""
+    """Make the screen with an object's recorded `history` and its Kubernetes Events (`said`)."""
 
     def source(snapshot: Snapshot) -> list[Painted]:
         newest = history[-1].time if history else 0
@@ -151,7 +144,7 @@ WIDTH = 24
 
 
 def metrics_lines(metrics: QueueMetrics, both: Sequence[MetricComparison], now: Time) -> list[Painted]:
-    """The lines; none without a source of metrics."""
+    """Return lines with Kueue's metrics of a ClusterQueue, beside the console's counts; none without a source."""
     if metrics.trouble:
         return [BLANK, heading("Kueue's metrics"), text_line((f"  {metrics.trouble}", "fault"))]
     if not metrics.source:
@@ -216,7 +209,7 @@ class QueueDescription(TextScreen):
 
 
 class Subject(NamedTuple):
-    """An object by name: its table as in `objects.TABLES`, and its key."""
+    """Names the object that an action is about: a table as in `objects.TABLES`, and a key in it."""
 
     table: str
     key: str
@@ -226,7 +219,7 @@ class ObjectScreen(ConsoleScreen):
     """A screen with a selected object."""
 
     def subject(self) -> Subject | None:
-        """The selected object."""
+        """Return the object under the cursor; None if there is none."""
         return None
 
     def subjects(self) -> list[Subject]:
@@ -334,7 +327,7 @@ class ObjectScreen(ConsoleScreen):
 
 
 def name_all(names: list[str]) -> str:
-    """`a`, or `a, b and 3 more`."""
+    """Name objects in a text: `a`, or `a, b and 3 more`."""
     names = [called(name) for name in names]
     if len(names) <= 3:
         return ", ".join(names)

@@ -1,10 +1,7 @@
-"""Actions on the pods of an object: logs, shell, port-forwards. They need a live cluster.
+"""Actions on the pods of an object (logs, shell, port-forward), which need a live cluster, and their screens.
 
-List of the port-forwards of this console: local address, pod, port, state.
-
-Log screen: follows the logs of one pod, or of all pods of a gang; only the newest lines are kept.
-
-Actions on the pods of an object: logs, shell, port-forward. They need a live cluster.
+The log screen follows one pod, or all pods of a gang, and keeps only the newest lines. The list of port-forwards shows
+local address, pod, port and state.
 """
 
 import re
@@ -204,7 +201,7 @@ class LogScreen(ConsoleScreen):
 
 
 PODDED = ("workloads", "jobs", "pods")
-"""Tables whose objects have pods, or are pods."""
+"""Tables on whose objects the pod actions work: workloads, jobs, pods."""
 SHELL = "if command -v bash >/dev/null; then exec bash; else exec sh; fi"
 NO_KUBECTL = "kubectl is not in the PATH"
 HIGHEST = 65_535
@@ -258,7 +255,7 @@ def _ask_port(screen: ConsoleScreen, pod: Pod) -> None:
 
 
 def wrong_ports(text: str) -> str:
-    """The error in `PORT` or `LOCAL:REMOTE`; empty if valid."""
+    """Return the error in a text `PORT` or `LOCAL:REMOTE`; empty if it is valid."""
     found = _PORTS.fullmatch(text.strip())
     if found is None:
         return "enter PORT or LOCAL:REMOTE"

@@ -1,7 +1,4 @@
-"""Preemptions screen: victim, preemptor, rule, lost work, preemption loops.
-
-Columns of the preemption history: victim, preemptor, rule, lost work.
-"""
+"""Preemptions screen: victim, preemptor, rule, lost work, preemption loops."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -59,11 +56,11 @@ SHORT = {
     ACTIONS["gangpreempt"]: "priority",
     ACTIONS["consolidation"]: "moved",
 }
-"""Short names of rules; the lines below the table explain the row under the cursor."""
+"""Preemption rule → its short name in the table."""
 
 
 def key_of(row: PreemptionRow) -> str:
-    """The key of a preemption."""
+    """Return the key by which the table identifies a preemption."""
     return f"{row.time} {row.victim} {row.by}"
 
 
@@ -140,11 +137,11 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
     ),
     Column("", _nth, id="times", width=3, sort=lambda row: row.nth, down=True),
 )
-"""LOST is in GPU-hours; TERMINATION is the time from the preemption until the victim was gone."""
+"""Columns of the table. LOST is in GPU-hours; TERMINATION is the time from the preemption until the victim was gone."""
 
 
 def preemption_columns(rows: Sequence[PreemptionRow]) -> tuple[Column[PreemptionRow], ...]:
-    """The columns for these rows: with more room for units where not all of them are GPUs."""
+    """Return the columns for these rows, with a wider GPU column if some amounts are not GPUs."""
     return with_room_for_units(PREEMPTIONS, (row.unit for row in rows))
 
 
@@ -160,11 +157,11 @@ MOVING = (
     HistoryEventKind.STARTED,
     HistoryEventKind.POD_BOUND,
 )
-"""Events after which the preemption history may have changed."""
+"""Kinds of events that can change the preemption history, so that the table is recomputed."""
 
 
 class ShownPreemptions(NamedTuple):
-    """Content of the screen."""
+    """What the preemptions screen shows, computed in the background."""
 
     rows: Sequence[PreemptionRow]
     who: PreemptionStats
@@ -258,7 +255,10 @@ class PreemptionsScreen(WorkloadScreen):
 
 
 def windows_of(hour: LastHour, recorded: int | None, listed: int) -> list[str]:
-    """Number of preemptions in the last hour and in the session, and of listed ones."""
+    """Return texts with the number of preemptions in the last hour and in this session, and how many are `listed`.
+
+    `recorded` is the number in this session; None if no history is kept.
+    """
     when = "in the last hour" if hour.whole else f"since {fmt.clock(hour.since)}"
     said = [f"{hour.preempted:,} {when}"]
     if recorded is None:
@@ -315,7 +315,7 @@ def _counted(counts: Sequence[PreemptionCount], *, victims: bool = False) -> Ite
 
 
 def about(row: PreemptionRow, rows: Sequence[PreemptionRow]) -> tuple[Painted, ...]:
-    """Details of a preemption: cohort paths, chain, outcome, candidates."""
+    """Return lines with details of a preemption: cohort paths, chain (searched in `rows`), outcome, candidates."""
     links = [called(name) for name in chain(row, rows)]
     words: list[tuple[str, str]] = [("chain: ", "dim")]
     for number, name in enumerate(links):

@@ -1,6 +1,6 @@
 """Queues screen: tree of cohorts, ClusterQueues, LocalQueues and, unfolded, their flavors; lines about one queue.
 
-`QuotaScreen` edits a quota: limit, flavor, new value and current value.
+Quotas can be edited: limit, flavor, new value and current value.
 """
 
 import re
@@ -133,13 +133,13 @@ KINDS = {
     NodeKind.NAMESPACE: "namespace",
 }
 KUEUES = (NodeKind.COHORT, NodeKind.CLUSTER_QUEUE, NodeKind.LOCAL_QUEUE)
-"""Kinds that belong to Kueue; the others are shown only."""
+"""Kinds of rows whose objects belong to Kueue; other rows are read-only."""
 
 
 def about(row: TreeRow, quotas: Sequence[UsableQuota] = (), now: Time = 0, shut: str = "") -> tuple[Cell, ...]:
-    """Lines about the queue under the cursor: problems, available quota per flavor, limits, policy.
+    """Return lines about the queue under the cursor: problems, available quota per flavor, limits, policy.
 
-    `quotas` are those of a ClusterQueue; `shut` says why it, or the LocalQueue, admits no workloads, if so.
+    `quotas` are those of a ClusterQueue; `shut` is why it, or the LocalQueue, admits no workloads, if it does not.
     """
     node, use, resource = row.node, row.use, row.resource
     kind = KINDS[node.kind]
@@ -242,7 +242,7 @@ TABLES = {
 }
 HELD = ("queue.hold", "queue.drain", "queue.resume", "object.what-if")
 UNDECLARED = ("object.delete", "object.describe", "object.yaml", "object.copy-json")
-"""Actions that need the Cohort object itself."""
+"""Actions that need the Cohort object, and are refused for a cohort that only ClusterQueues name."""
 
 
 class QueuesScreen(QuotaScreen):
@@ -433,12 +433,12 @@ class QueuesScreen(QuotaScreen):
 
 
 def in_namespaces(row: TreeRow, names: Collection[str]) -> bool:
-    """True for cluster-scoped objects, and for LocalQueues in these namespaces; no names = all."""
+    """Return whether a row is shown: cluster-scoped objects, and LocalQueues in the namespaces `names` (empty: all)."""
     return not names or row.node.kind is not NodeKind.LOCAL_QUEUE or row.node.name.partition("/")[0] in names
 
 
 def parent(row: TreeRow) -> str:
-    """The path of the row above in the tree."""
+    """Return the path of the parent of a row in the tree."""
     if row.flavor:
         return row.path.rsplit(">", 2)[0]
     return row.path.rpartition(">")[0]

@@ -1,7 +1,4 @@
-"""Node scores screen: scheduler filter and score results of each node for a pod, computed in a fork.
-
-Columns of the scheduling scores of one pod, one for each score plugin, and lines about a node.
-"""
+"""Node scores screen: for one pod, the scheduler's filter result and plugin scores of each node, computed in a fork."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -39,12 +36,12 @@ LONGEST = 9
 
 
 def short(plugin: str) -> str:
-    """A plugin's name, short enough for a column head."""
+    """Shorten a plugin's name so that it fits a column head."""
     return SHORT.get(plugin, plugin)[:LONGEST]
 
 
 def verdict(row: NodeRow) -> Cell:
-    """Chosen, feasible, refused with the plugin, or not evaluated."""
+    """Format the result for a node: chosen, feasible, refused with the plugin, or not evaluated."""
     if row.chosen:
         return (("● chosen", "running"),)
     if not row.fits:
@@ -57,7 +54,10 @@ def _order(row: NodeRow) -> tuple[bool, bool, int]:
 
 
 def score_columns(table: ScoreTable) -> tuple[Column[NodeRow], ...]:
-    """Node, verdict, total, and the weighted score of each plugin, dim where the plugin skipped the pod."""
+    """Return the table's columns: node, verdict, total, and the weighted score of each plugin.
+
+    A score is dim where the plugin skipped the pod.
+    """
     return (
         Column("NODE", lambda row: row.node, id="name", width=14, flex=2, sort=lambda row: row.node),
         Column("VERDICT", verdict, id="status", width=20, flex=4, sort=_order, down=True),
@@ -90,12 +90,12 @@ def _plugin(index: int, column: ScoreColumn) -> Column[NodeRow]:
 
 
 def best_first(rows: Sequence[NodeRow]) -> list[NodeRow]:
-    """The chosen node, feasible nodes by descending score, then refused nodes."""
+    """Sort rows: the chosen node, feasible nodes by descending score, then refused nodes."""
     return sorted(rows, key=lambda row: (not row.chosen, not row.fits, -row.total))
 
 
 def summary(table: ScoreTable) -> Painted:
-    """The scheduler's choice."""
+    """Format the scheduler's choice for the pod: the chosen node, ties, and the number of feasible nodes."""
     fits = sum(row.fits for row in table.rows)
     head: Painted = ((f" {table.pod} ", "title"), (f" {table.scheduler}: ", "dim"))
     if not table.chosen:
@@ -109,7 +109,7 @@ def summary(table: ScoreTable) -> Painted:
 
 
 def about(table: ScoreTable, row: NodeRow) -> tuple[Cell, ...]:
-    """The node under the cursor: the calculation of each score, or every filter that refuses it."""
+    """Return lines about the node under the cursor: the calculation of each score, or every filter that refuses it."""
     head: Cell = ((f" {row.node}  ", "strong"), *verdict(row))
     if not row.fits:
         refused = zip(table.filters, row.verdicts, strict=False)
@@ -131,7 +131,7 @@ UNKNOWN = ScoreTable(pod="", scheduler="", filters=(), plugins=(), rows=())
 
 
 class ScoresAnswer(NamedTuple):
-    """One computed score table."""
+    """A computed score table, or the error, with its pod and time."""
 
     pod: Pod
     time: Time

@@ -1,7 +1,4 @@
-"""Submit form: template, queue with its headroom, sizes, generated YAML and prospects.
-
-Reads the submit form: the request, the problems of each field, and the request's prospects.
-"""
+"""Submit form: template, queue with its available quota, sizes, generated YAML, and when the job could start."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -37,13 +34,13 @@ from gpuconsole.ui.workload_table import make_row, phase_cell
 from gpuconsole.ui.yaml_view import as_documents
 
 PAUSE = 0.15
-"""Delay in seconds between the last key and validation."""
+"""Seconds without a key after which the form is validated."""
 REMEMBERED = 3
-"""Number of recent submissions whose phase is shown."""
+"""Number of recently submitted jobs whose phase is shown."""
 
 
 class SubmitScreen(ConsoleScreen):
-    """The form beside its YAML; on a narrow screen `ctrl+y` switches between them."""
+    """The submit form beside the YAML that it makes; on a narrow screen `ctrl+y` switches between them."""
 
     view = "submit"
     AUTO_FOCUS = "#template"
@@ -207,7 +204,7 @@ class SubmitScreen(ConsoleScreen):
     # Actions
 
     def escape(self) -> None:
-        """Leave the field first, so that the keys of the screen work again."""
+        """Leave the focused field first, so that the screen's keys work again; then as on other screens."""
         if isinstance(self.focused, (FormInput, Picker)):
             self.set_focus(self.query_one("#verdict", TextPane))
         else:
@@ -308,7 +305,10 @@ WHOLE_GPUS = DeviceChoice()
 def read(
     values: Mapping[str, str], covered: frozenset[str] = frozenset(), device: DeviceChoice = WHOLE_GPUS
 ) -> tuple[JobTemplateRequest, dict[str, str]]:
-    """The request in the fields, and problems by field id; an invalid field counts as its smallest value."""
+    """Return the request in the form's fields, and the problem of each invalid field, by its id.
+
+    An invalid number counts as the smallest value. `covered` are the resources for which the queue has quota.
+    """
     problems: dict[str, str] = {}
     if device.device_class and values["template"] == "trainjob":
         problems["device"] = "a TrainJob cannot claim devices"
@@ -356,7 +356,7 @@ def _span(values: Mapping[str, str], field: str, problems: dict[str, str]) -> Sp
 
 
 def defaults(template: JobTemplate) -> dict[str, str]:
-    """A template's default sizes, by field id."""
+    """Return a template's default sizes as texts, by field id."""
     return {
         "gpus": str(template.gpus),
         "pods": str(template.pods),
@@ -366,7 +366,7 @@ def defaults(template: JobTemplate) -> dict[str, str]:
 
 
 def of_job(snapshot: Snapshot, job: Job) -> dict[str, str]:
-    """The fields for a job like this one."""
+    """Return the values that fill in the form for a job like this one, by field id."""
     kinds = {
         "PyTorchJob": "pytorch",
         "JobSet": "jobset",
@@ -420,12 +420,12 @@ def free_name(snapshot: Snapshot, namespace: str, template: str, sent: Collectio
 
 
 def template_choices(device: DeviceChoice) -> Choices:
-    """The templates, with their sizes in the unit of the chosen devices."""
+    """Return the choices of a template, with sizes in the unit of the chosen devices."""
     return [(template.id, template.title_in(device.unit)) for template in TEMPLATES]
 
 
 def device_words(snapshot: Snapshot) -> Choices:
-    """The accelerators that can be requested, with how many the nodes offer: `amd.com/gpu  16 GPUs`."""
+    """Return the choices of an accelerator, with how many the nodes offer: `amd.com/gpu  16 GPUs`."""
     return [
         (one.key, f"{one.key}  {counted_units(one.total, one.unit) if one.total else 'no nodes'}")
         for one in device_choices(snapshot)
@@ -433,20 +433,20 @@ def device_words(snapshot: Snapshot) -> Choices:
 
 
 def namespace_choices(snapshot: Snapshot) -> Choices:
-    """Namespaces with a LocalQueue first."""
+    """Return the choices of a namespace, those with a LocalQueue first."""
     with_queue = sorted({queue.namespace for queue in snapshot.local_queues.all()})
     others = sorted(set(snapshot.namespaces) - set(with_queue))
     return [*((name, name) for name in with_queue), *((name, f"{name}  (no LocalQueue)") for name in others)]
 
 
 def queue_choices(rooms: tuple[Headroom, ...], namespace: str, device: DeviceChoice) -> Choices:
-    """The namespace's LocalQueues with their available quota, and the choice to use none."""
+    """Return the choices of a queue: the namespace's LocalQueues with their available quota, and none."""
     queues = [(room.name, queue_words(room, device)) for room in rooms if room.namespace == namespace]
     return [*queues, ("", "none (not managed by Kueue)")]
 
 
 def queue_words(room: Headroom, device: DeviceChoice) -> str:
-    """One line for a queue: `lq-research → cq-research  4 available (0 without borrowing) · 1 pending`."""
+    """Describe a LocalQueue in a line: `lq-research → cq-research  4 available (0 without borrowing) · 1 pending`."""
     own = max((flavor.own_left for flavor in room.of(device)), default=0)
     quota = (
         f"{room.best(device)} available ({own} without borrowing)" if room.of(device) else f"no quota for {device.key}"
@@ -466,14 +466,14 @@ def priority_choices(snapshot: Snapshot, queued: bool) -> Choices:
 
 
 def covered_by(snapshot: Snapshot, room: Headroom | None) -> frozenset[str]:
-    """The resources covered by a queue's quota."""
+    """Return the resources for which a queue has quota; empty without a queue."""
     queue = snapshot.cluster_queues.get(room.cluster_queue) if room is not None else None
     groups = queue.resource_groups if queue is not None else ()
     return frozenset(resource for group in groups for resource in group.covered_resources)
 
 
 def request_prospects(snapshot: Snapshot, request: JobTemplateRequest, room: Headroom | None) -> list[Painted]:
-    """The prospects of a request by quota and node sizes."""
+    """Return lines that tell whether the requested job can start, by available quota and by node sizes."""
     device = choice_of(snapshot, request.resource, request.device_class)
     wanted = request.gpus * request.pods
     lines: list[Painted] = []
@@ -513,7 +513,10 @@ def _fitting(count: int, unit: DeviceUnit, fit: bool = True) -> str:
 
 
 def finding_lines(findings: tuple[Finding, ...]) -> list[Painted]:
-    """Validation findings, worst first, without references: those are checked against the cluster."""
+    """Return lines with the validation findings, worst first.
+
+    Findings about undefined references are left out, as the cluster has the objects that the form names.
+    """
     shown = [finding for finding in findings if not finding.code.startswith("undefined-")]
     shown.sort(key=lambda finding: list(Severity).index(finding.severity))
     looks = {Severity.ERROR: ("✖", "fault"), Severity.WARNING: ("⚠", "pending"), Severity.NOTE: ("·", "dim")}
@@ -527,5 +530,5 @@ def finding_lines(findings: tuple[Finding, ...]) -> list[Painted]:
 
 
 def template_of(values: Mapping[str, str]) -> JobTemplate:
-    """The chosen template."""
+    """Return the template that is chosen in the form's fields."""
     return BY_ID.get(values["template"], TEMPLATES[0])

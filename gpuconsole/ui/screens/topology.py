@@ -1,7 +1,4 @@
-"""Topology screen: tree of blocks, racks and hosts, with used and free GPUs and the gangs that fit.
-
-Rows and columns of the topology tree.
-"""
+"""Topology screen: tree of blocks, racks and hosts, with used and free GPUs and the gangs that fit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,12 +42,12 @@ SEPARATOR = "\x1f"
 
 @dataclass(frozen=True)
 class DomainRow:
-    """A line of the tree."""
+    """A row of the topology tree: a domain such as a block, a rack or a host."""
 
     domain: DomainUsage
     depth: int
     opened: bool | None
-    """None where there is nothing below."""
+    """Whether its children are shown; None if it has none."""
     limits: GangLimits
 
     @cached_property
@@ -64,7 +61,10 @@ class DomainRow:
 
 
 def domain_rows(roots: Iterable[DomainUsage], opened: Mapping[str, bool], limits: GangLimits) -> list[DomainRow]:
-    """Flatten the unfolded part of the tree; domains not in `opened` are unfolded, unless they have many hosts."""
+    """Flatten the tree to the rows that are shown. `opened` maps a domain's key to whether it is unfolded.
+
+    Other domains are unfolded, except, in a tree of more than `FEW` hosts, those whose children are hosts.
+    """
     roots = tuple(roots)
     few = sum(len(root.rows) for root in roots) <= FEW
     rows: list[DomainRow] = []
@@ -80,7 +80,7 @@ def domain_rows(roots: Iterable[DomainUsage], opened: Mapping[str, bool], limits
 
 
 def bar(states: Mapping[GpuState, int], width: int) -> Painted:
-    """The states of GPUs as a bar: used █, borrowed ▓, held ▒, faulty ×, idle ░, unknown ?."""
+    """Draw GPUs as a bar of `width` cells: used █, borrowed ▓, held ▒, faulty ×, idle ░, unknown ?."""
     amounts = tuple(states[state] for state, _, _ in SHADES)
     if not sum(amounts):
         return (("·" * width, "dim"),)
@@ -89,7 +89,7 @@ def bar(states: Mapping[GpuState, int], width: int) -> Painted:
 
 
 def name_cell(row: DomainRow) -> Painted:
-    """The name, indented by its depth, with the fold mark."""
+    """Format the name of a row, indented by depth, with fold mark, health and ⚠ if there is a note."""
     mark = "  " if row.opened is None else "▾ " if row.opened else "▸ "
     role = "title" if not row.depth else "" if row.domain.level == HOST else "strong"
     note = ((" ⚠", "fault"),) if row.domain.note else ()
@@ -105,12 +105,12 @@ def health(domain: DomainUsage) -> Painted:
 
 
 def level_cell(row: DomainRow) -> Cell:
-    """The topology level: the last part of its label."""
+    """Format the topology level: the last part of its node label."""
     return ((row.domain.level.rpartition("/")[2].rpartition(".")[2] or "", "dim"),)
 
 
 def owners_cell(domain: DomainUsage, most: int) -> Painted:
-    """The workloads with the most GPUs here, and the number of others."""
+    """Name the workloads with the most GPUs in a domain, at most `most`, and the number of others."""
     names = list(domain.owners.items())
     shown: list[Cell] = [((called(name), "strong"), (f" {count}", "")) for name, count in names[:most]]
     more = ((f"+{len(names) - most} more", "dim"),) if len(names) > most else ()

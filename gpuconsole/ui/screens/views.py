@@ -27,18 +27,18 @@ _SCREENS = {
 }
 """Name of view and module → class of the screen."""
 ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills")
-"""See `screens.answers`; action `answer.NAME` opens one."""
+"""Names of the reports in `screens.answers`; the action `answer.NAME` opens one."""
 
 
 def answer_screen(name: str) -> "ConsoleScreen":
-    """The screen of one of `ANSWERS`."""
+    """Make the screen of the report with this name, one of `ANSWERS`."""
     screen: ConsoleScreen = load("answers").answer_screen(name)
     screen.is_answer = True
     return screen
 
 
 def load(name: str) -> Any:
-    """Import the module of a screen."""
+    """Import and return a module of `ui.screens` by name."""
     return import_module(f"gpuconsole.ui.screens.{name}")
 
 

@@ -1,7 +1,4 @@
-"""What-if screen: a list of changes, simulated in a fork of this cluster, and their outcome.
-
-Lines of a what-if: its introduction, and its result with outcomes, evictions and the table of numbers.
-"""
+"""What-if screen: a list of changes, simulated in a fork of this cluster, and their outcome."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -36,7 +33,7 @@ from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, text_line
 
 LABEL, CELL = 22, 13
 ALONE = "baseline", "changed"
-"""Names of the two forks where changes are compared with the unchanged cluster."""
+"""Names of the two forks if there is one list of changes, which is compared with the unchanged cluster."""
 MOST = 12
 """Most victims and shifted workloads that are listed."""
 INTRODUCTION: tuple[Painted, ...] = (
@@ -52,7 +49,7 @@ INTRODUCTION: tuple[Painted, ...] = (
     text_line(("  p  ", "key"), "find changes that let the submitted jobs run in time"),
     text_line(("  W  ", "key"), "write the changes to a file for ", ("gpuconsole whatif -f", "strong")),
 )
-"""Shown before there is a change."""
+"""Text shown while there is no change."""
 KEPT_FOR_COMPARISON: tuple[Painted, ...] = (
     BLANK,
     text_line("  New changes form B, which is compared with A."),
@@ -60,11 +57,14 @@ KEPT_FOR_COMPARISON: tuple[Painted, ...] = (
     text_line(("  a  ", "key"), "add a change to B"),
     text_line(("  b  ", "key"), "edit A again, or compare it with the baseline"),
 )
-"""Shown before there is a change in B."""
+"""Text shown while list A is kept for comparison and list B has no change."""
 
 
 def result_lines(result: WhatIf, names: tuple[str, str] = ALONE, within: str = "before the horizon") -> list[Painted]:
-    """The whole result, verdict first; `names` are those of the two forks, `within` names their horizon."""
+    """Return the whole result as lines, verdict first.
+
+    `names` are those of the two forks; `within` names their horizon in sentences.
+    """
     lines = [text_line(("VERDICT  ", "dim"), (named(verdict(result, within)), "strong")), BLANK]
     lines += [text_line((f"{GLYPHS['fault']} refused: {text}", "fault")) for text in result.refused]
     lines += [text_line((f"no change: {named(text)}", "dim")) for text in result.so_already]
@@ -335,7 +335,7 @@ class WhatIfScreen(ChangeScreen):
         self._added(change)
 
     def precede(self, change: WhatIfChange) -> None:
-        """Add a change before all others."""
+        """Add a change that is applied before all others."""
         self.changes.insert(0, change)
         self._added(change)
 
@@ -514,7 +514,7 @@ class WhatIfScreen(ChangeScreen):
 
 
 def wrong_span(text: str) -> str:
-    """The error in a duration; empty if it is valid."""
+    """Return the error in a typed duration; empty if it is valid."""
     try:
         span = parse_span(text)
     except ValueError as error:

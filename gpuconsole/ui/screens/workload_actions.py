@@ -33,14 +33,14 @@ ANSWERS = {
     "Retry": ("pending", "the workload is evicted and requeued"),
     "Rejected": ("fault", "the workload is evicted and deactivated"),
 }
-"""State of an admission check → its colour role and its consequence."""
+"""State that an admission check can be set to → its colour role, and its consequence."""
 
 
 class WorkloadScreen(ObjectScreen):
     """A screen with workload rows."""
 
     def targets(self) -> list[Workload]:
-        """The selected workloads, from the newest Snapshot."""
+        """The workloads that an action is for, from the newest Snapshot: the marked ones, else the selected one."""
         found = (self.snapshot.workloads.get(subject.key) for subject in self.subjects())
         return [workload for workload in found if workload is not None]
 
@@ -49,7 +49,7 @@ class WorkloadScreen(ObjectScreen):
         return self.snapshot.workloads.get(subject.key) if subject is not None else None
 
     def unmanaged(self) -> list[Job]:
-        """The selected jobs without a Workload that a live cluster can suspend."""
+        """Return the selected jobs that have no Workload object but can be suspended, on a live cluster."""
         if self.console.object_access is None or self.targets():
             return []
         found = (self.snapshot.jobs.get(subject.key) for subject in self.subjects() if subject.table == "jobs")
@@ -258,7 +258,7 @@ def _suspension(jobs: Sequence[Job]) -> Question | None:
 
 
 def whole(text: str) -> int:
-    """The number in a validated text."""
+    """Convert a validated text such as `1,000` to a whole number."""
     return int(text.replace(",", "").replace("_", ""))
 
 
@@ -271,7 +271,7 @@ def _holds(snapshot: Snapshot, workload: Workload) -> str:
 
 
 def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
-    """Devices and work that an eviction of a workload would lose now."""
+    """Format the devices and the work that would be lost if a workload were evicted now."""
     lost = fmt.not_saved(uncheckpointed_gpu_time(snapshot, workload))
     return (
         ("✖ ", "victim"),

@@ -43,7 +43,7 @@ from gpuconsole.ui.workload_text import (
 )
 
 AHEAD_SHARE = 20.0
-"""Pause after forecast runs, as a multiple of their duration."""
+"""Pause after the simulations of the estimated start or risk, as a multiple of their duration."""
 _NOT_TRIED = (
     *(
         PendingReason.NOT_WAITING,

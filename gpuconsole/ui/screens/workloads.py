@@ -1,7 +1,4 @@
-"""Workloads screen: pending workloads with their position, running ones with their quota.
-
-The column of estimated starts in the workloads table.
-"""
+"""Workloads screen: pending workloads with their position and estimated start, running ones with their quota."""
 
 from collections.abc import Callable, Iterator
 
@@ -27,7 +24,7 @@ _WAITING = (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED)
 
 
 def starts_column(newest: Callable[[], StartEstimates], now: Callable[[], Time]) -> Column[WorkloadRow]:
-    """The 80% interval of the start; it reads the newest estimates while drawing and hides expired ones."""
+    """Return the column of estimated starts (80% interval); it shows the `newest` estimates, and no expired ones."""
 
     def cell(row: WorkloadRow) -> Cell:
         found = newest().estimates.get(row.key)
@@ -118,7 +115,7 @@ def _outlook(answers: AnalysisService, _: str) -> Iterator[StartEstimates]:
 
 
 def subject_of(row: WorkloadRow) -> Subject:
-    """The object of a row: a Workload, else the job or the pod itself."""
+    """Return the object that a row shows: its Workload, or else the job or pod itself."""
     if not row.stands_in:
         return Subject("workloads", row.key)
     return Subject("jobs" if row.stands_in.count("/") > 1 else "pods", row.stands_in)

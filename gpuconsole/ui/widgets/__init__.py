@@ -1,1 +1,1 @@
-"""Widgets that know their data type, never the app."""
+"""Widgets for the screens: tables, GPU map, dialogs, forms, header and footer. They know nothing of the app."""

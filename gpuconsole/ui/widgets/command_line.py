@@ -1,8 +1,6 @@
-"""The command line: `:wl research /rlhf` opens a screen with a namespace and a filter; aliases name actions.
+"""The input lines at the bottom of a screen: the `:` command line and the filter line.
 
-The filter line.
-
-Base of the input lines at the bottom of a screen; their widgets are made when they are first opened.
+`:wl research /rlhf` opens a screen with a namespace and a filter; aliases name actions.
 """
 
 from collections.abc import Sequence
@@ -19,23 +17,23 @@ from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed
 
 
 class PromptLine(Horizontal):
-    """An input line whose widgets are created when it is first opened: most lines never are.
+    """Base of the input lines; its widgets are created when it is first opened, which most lines never are.
 
     An input and its prompt cost as much to mount as all the rest of a screen.
     """
 
     def fields(self) -> Sequence[Static | Input]:
-        """The prompt, the input and other widgets of the line."""
+        """Make the prompt, the input and other widgets of the line."""
         raise NotImplementedError
 
     @property
     def opened(self) -> bool:
-        """Whether it was opened before, and has its widgets."""
+        """Whether the line was opened before, so that its widgets exist."""
         return bool(self.children)
 
     @property
     def field(self) -> Input:
-        """The input."""
+        """The line's input; creates the widgets if needed."""
         if not self.opened:
             self.mount_all(self.fields())
         return self.query_one(Input)
@@ -48,24 +46,24 @@ class PromptLine(Horizontal):
 
 
 class CommandError(ValueError):
-    """The line is not a command; the message suggests one."""
+    """The line is not a command; the message suggests a similar one."""
 
 
 @dataclass(frozen=True)
 class CommandLineRead:
-    """A parsed command line."""
+    """A parsed command line: an action with its namespaces and filter, or with its argument."""
 
     action: Action
     alias: str
     namespaces: frozenset[str] | None = None
-    """For a screen: show only these; None changes nothing."""
+    """Namespaces to show in the opened screen; empty for all, None to change nothing."""
     filter: str = ""
     argument: str = ""
-    """For other actions: the text after the alias."""
+    """Text after the alias, for actions that open no view."""
 
 
 def parse_command(text: str) -> CommandLineRead | None:
-    """Read `alias [ns,ns] [/filter]` or `alias argument`; None for an empty line. Raises CommandError."""
+    """Parse `alias [ns,ns] [/filter]` or `alias argument`; None for an empty line. Raises CommandError."""
     words = text.strip().lstrip(":").split(maxsplit=1)
     if not words:
         return None
@@ -87,7 +85,7 @@ def _split_filter(rest: str) -> tuple[str, str, str]:
 
 
 def namespaces(text: str) -> frozenset[str] | None:
-    """The names in `a,b` or `a b`; `all` and `*` mean all; None for an empty text."""
+    """Parse the names in `a,b` or `a b`; empty for `all` or `*`, None for an empty text."""
     names = frozenset(text.replace(",", " ").split())
     if names & {"all", "*"}:
         return frozenset()
@@ -101,7 +99,7 @@ def _unknown(alias: str) -> str:
 
 
 class CommandLine(PromptLine):
-    """The input of the command line; hidden until it is opened."""
+    """The `:` command line; hidden until it is opened."""
 
     def fields(self) -> tuple[Static | Input, ...]:
         suggester = SuggestFromList(sorted(ALIASES), case_sensitive=False)
@@ -126,7 +124,7 @@ class CommandLine(PromptLine):
 
 
 class FilterLine(PromptLine):
-    """The filter input at the bottom of a screen; it stays while a filter is set."""
+    """The filter line; it stays visible while a filter is set."""
 
     def fields(self) -> tuple[Static | Input, ...]:
         return (
@@ -140,7 +138,7 @@ class FilterLine(PromptLine):
         self.take_keyboard()
 
     def put(self, text: str) -> None:
-        """Show a filter that was set elsewhere; the focus stays where it is."""
+        """Show the text of a filter that was set elsewhere, without moving the focus."""
         self.display = True
         self.field.value = text
 
@@ -152,7 +150,7 @@ class FilterLine(PromptLine):
         self.display = False
 
     def complain(self, text: str) -> None:
-        """Show an error beside the text."""
+        """Show an error in the filter beside its text."""
         if self.opened:
             self.query_one(".complaint", Static).update(text)
 

@@ -1,13 +1,7 @@
-"""Dialogs of all screens: confirmation, choice, prompt, command palette.
-
-Dialogs of all screens: a confirmation, a choice from a list, a prompt for one value.
+"""Dialogs of all screens: a confirmation, a choice from a list, a prompt for one value, the command palette.
 
 A confirmation focuses Cancel: Enter alone never destroys. For the most dangerous actions a word has to be typed, and
-Enter confirms it.
-
-Base of all dialogs: each is answered once.
-
-The command palette: finds an action of the screen by letters of its name, alias or help.
+Enter confirms it. The palette finds an action of the screen by letters of its name, alias or help.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,23 +44,23 @@ class Dialog(IgnoreEventsWhilePruning, ModalScreen[Answer]):
 
 
 AROUND = 9
-"""Lines that a list of choices leaves free for its title, error, border and the screen behind it."""
+"""Screen height that is not available to a list of choices: title, error, border and the screen behind, in lines."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A confirmation before a dangerous action."""
+    """The texts of a confirmation dialog for a dangerous action."""
 
     title: str
     lines: tuple[Cell, ...] = ()
     """What will happen, and to which objects."""
     yes: str = "Confirm"
     word: str = ""
-    """Must be typed before `yes` is enabled; empty for less dangerous actions."""
+    """Word that must be typed before `yes` is enabled; empty for less dangerous actions."""
 
 
 class Confirm(Dialog[bool]):
-    """Asks for a confirmation; returns True only if it was given explicitly."""
+    """Asks the operator to confirm an action; returns whether it was confirmed explicitly."""
 
     def __init__(self, question: Question) -> None:
         super().__init__()
@@ -121,15 +115,15 @@ class Confirm(Dialog[bool]):
 
 @dataclass(frozen=True)
 class ChoiceOption:
-    """One line of a choice."""
+    """One option of a choice dialog."""
 
     id: str
     label: Cell
     key: str = ""
-    """Key that picks it at once."""
+    """Key that picks the option at once."""
     detail: Cell = ""
     refused: str = ""
-    """Why it cannot be picked now; it stays in the list with this reason."""
+    """Why the option cannot be picked now, shown in the list; empty if it can."""
 
 
 def _option_cell(option: ChoiceOption) -> Cell:
@@ -144,7 +138,7 @@ OPTION_COLUMNS: tuple[Column[ChoiceOption], ...] = (
 
 
 class ChoiceDialog(Dialog[str | None]):
-    """A list to choose from, by key or with the cursor; returns the option's id, or None."""
+    """Lets the operator pick an option of a list, by key or cursor; returns the option's id, or None if cancelled."""
 
     def __init__(self, title: str, options: Sequence[ChoiceOption], chosen: str = "") -> None:
         super().__init__()
@@ -219,7 +213,7 @@ def _accept(text: str) -> str:
 
 @dataclass(frozen=True)
 class PromptField:
-    """The value that a prompt asks for. `check` returns the error of a text, or an empty text."""
+    """A value to ask for; `check` returns the error in a typed text, or an empty text."""
 
     title: str
     value: str = ""
@@ -230,7 +224,7 @@ class PromptField:
 
 
 def whole_number(lowest: int, highest: int) -> Callable[[str], str]:
-    """A check for whole numbers in a range."""
+    """Return a `check` for whole numbers from `lowest` to `highest`."""
 
     def check(text: str) -> str:
         try:
@@ -243,7 +237,7 @@ def whole_number(lowest: int, highest: int) -> Callable[[str], str]:
 
 
 class Prompt(Dialog[str | None]):
-    """Asks for one value; returns the valid text, or None."""
+    """Asks for one value; returns the valid text, or None if cancelled."""
 
     def __init__(self, wanted: PromptField) -> None:
         super().__init__()
@@ -287,7 +281,7 @@ class Prompt(Dialog[str | None]):
 
 @dataclass(frozen=True)
 class PaletteEntry:
-    """An action in the palette."""
+    """An action in the command palette; `refused` is why it is unavailable, if so."""
 
     action: Action
     refused: str = ""
@@ -305,7 +299,7 @@ COLUMNS: tuple[Column[PaletteEntry], ...] = (
 
 
 def ranked(entries: Sequence[PaletteEntry], wanted: str) -> list[PaletteEntry]:
-    """The entries that match, best first; all of them in the registry's order for an empty text."""
+    """Return the entries that match the typed text, best first; for an empty text all of them, in registry order."""
     if not wanted.strip():
         return list(entries)
     matcher = Matcher(wanted.strip())
@@ -314,13 +308,13 @@ def ranked(entries: Sequence[PaletteEntry], wanted: str) -> list[PaletteEntry]:
 
 
 def score(matcher: Matcher, action: Action) -> float:
-    """The match of an action: its label counts most, its help least."""
+    """Return how well an action matches the palette's text, 0 for not at all: its label counts most, its help least."""
     names = max((matcher.match(name) for name in (action.label, *action.aliases)), default=0.0)
     return max(2.0 * names, matcher.match(action.id), 0.3 * matcher.match(action.help))
 
 
 class Palette(Dialog[str | None]):
-    """Returns the id of the picked action, or None."""
+    """The command palette; returns the id of the picked action, or None if cancelled."""
 
     def __init__(self, entries: Sequence[PaletteEntry]) -> None:
         super().__init__()

@@ -15,11 +15,11 @@ from gpuconsole.model.text import clean
 from gpuconsole.ui.textual_patches import ChoiceOverlay, SelectCurrent
 
 Choices = Sequence[tuple[str, str]]
-"""(Value, text), in the order of the list."""
+"""The options of a choice in list order, each as (value, shown text)."""
 
 
 class Picker(Select[str], inherit_bindings=False):
-    """A choice from a list; its texts are never markup."""
+    """A form control that lets the operator choose from a list; its texts are never parsed as markup."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,space", "show_overlay", "Open the list", show=False),
@@ -42,7 +42,7 @@ class Picker(Select[str], inherit_bindings=False):
         return self.value if isinstance(self.value, str) else ""
 
     def offer(self, choices: Choices, value: str | None = None) -> None:
-        """Replace the choices; the chosen one stays chosen if it still exists."""
+        """Replace the options; `value` is chosen, or else the option chosen before, if it still exists."""
         choices = list(choices) or [("", "–")]
         if choices == self.choices and value in (None, self.chosen):
             return
@@ -61,7 +61,7 @@ class Picker(Select[str], inherit_bindings=False):
             shown.update(_text(words))
 
     def action_turn(self, way: int) -> None:
-        """Choose the next or previous choice."""
+        """Choose the next (`way` 1) or previous (-1) option."""
         values = [choice for choice, _ in self.choices]
         position = values.index(self.chosen) if self.chosen in values else 0
         self.value = values[(position + way) % len(values)]
@@ -95,7 +95,7 @@ class FormInput(Input):
 
 
 class FormField(Horizontal):
-    """A label and its control, with room for an error."""
+    """A field of a form: label, control, and room for an error."""
 
     DEFAULT_CSS = """
     FormField { height: 1; }
@@ -125,18 +125,18 @@ class FormField(Horizontal):
         self.remove_class("-focused")
 
     def rename(self, label: str) -> None:
-        """Show another label."""
+        """Change the label."""
         self._label = label
         for shown in self.query(".field--label").results(Static):
             shown.update(label)
 
     def complain(self, problem: str) -> None:
-        """Show an error of the value; an empty text clears it."""
+        """Show an error in the value; an empty text clears it."""
         self._problem.update(Content(f"✖ {clean(problem)}" if problem else ""))
 
 
 class Form(VerticalScroll):
-    """Fields under each other. Posts `Changed` whenever a value changes, with all values by field id."""
+    """A form of fields one below the other. Posts `Changed` whenever a value changes, with all values by field id."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "step(-1)", "Field above", show=False),
@@ -167,7 +167,7 @@ class Form(VerticalScroll):
         return {name: _value(field.control) for name, field in self.fields.items() if field.display}
 
     def put(self, name: str, value: str) -> None:
-        """Fill a field in."""
+        """Set the value of the field with the id `name`."""
         control = self.fields[name].control
         if isinstance(control, Picker):
             control.offer(control.choices, value)
@@ -181,7 +181,7 @@ class Form(VerticalScroll):
         return control
 
     def complain(self, problems: dict[str, str]) -> None:
-        """Show errors by field id; other fields have none."""
+        """Show the errors in `problems`, by field id, and clear those of the other fields."""
         for name, field in self.fields.items():
             field.complain(problems.get(name, ""))
 

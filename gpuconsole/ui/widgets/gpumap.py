@@ -36,13 +36,13 @@ class Legend(StatusLine):
 
 
 class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
-    """Nodes as blocks `name ▣▣▣▣○○○○`, with a cursor on a node."""
+    """The GPU map: nodes as blocks `name ▣▣▣▣○○○○`, with a cursor on a node."""
 
     colour: reactive[ColourBy] = reactive(ColourBy.STATE)
 
     @dataclass
     class Moved(Message):
-        """The cursor is on another node."""
+        """The cursor moved to another node."""
 
         node: str
 
@@ -194,17 +194,17 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
         self.refresh()
 
     def move(self, right: int, down: int) -> None:
-        """Move the cursor by nodes and lines."""
+        """Move the cursor by `right` nodes and `down` lines."""
         target = self._cursor + right + down * self._columns
         if 0 <= target < len(self._rows):
             self._go(target)
 
     def edge(self, way: int) -> None:
-        """Move the cursor to the first or the last node."""
+        """Move the cursor to the first node (`way` -1) or the last one (1)."""
         self._go(0 if way < 0 else len(self._rows) - 1)
 
     def page(self, way: int) -> None:
-        """Move the cursor by a page of lines."""
+        """Move the cursor by a screen of lines, up (`way` -1) or down (1)."""
         self._go(self._cursor + way * self._columns * max(1, self.scrollable_content_region.height - 1))
 
     def on_click(self, event: events.Click) -> None:

@@ -1,13 +1,11 @@
-"""The table of this console: its cursor, marks, order and filter, as keys and the mouse change them.
+"""The table of this console: rows, cursor, marks, order and filter, as keys and the mouse change them.
 
 Rows are any objects; what is shown are `Column`s. Each `show()` hands over all rows; sorting and filtering make an
 order, and the cursor stays on its row, whatever happens around it. The widget binds no keys: the screen calls its
-methods. How it is drawn is in `grid_lines`.
+methods.
 
-Drawing of tables: only visible rows, and of these only lines that changed.
-
-Columns are fitted to the width, a row is rendered when it is first visible, and new data repaints only the lines that
-it changes.
+Only visible rows are drawn: a row is rendered when it is first visible, and new data repaints only the lines that it
+changes.
 """
 
 import time
@@ -33,11 +31,11 @@ from gpuconsole.ui.widgets.textpane import wrapped
 T = TypeVar("T")
 
 GUTTER = 2
-"""Cells before the first column: the cursor and the mark, which must be seen without colours too."""
+"""Width in terminal cells of cursor and mark, which stand before the first column and need no colours."""
 
 
 class GridLines(ScrollView, RoleStyles, Generic[T]):
-    """The lines of a table of rows of type T: a header, and the rows, or why there are none."""
+    """Draws the header and the rows of type T of a table, or a text that tells why there are no rows."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "grid--header",
@@ -65,7 +63,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         """The contents of each line, so that new data repaint only lines that changed."""
 
     def nothing(self) -> str:
-        """Why there is no row."""
+        """Return the text that is shown in place of rows."""
         return ""
 
     @property
@@ -88,7 +86,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         return self._rows.cursor
 
     def unseen_of(self, row: T) -> list[tuple[str, str]]:
-        """The heads and texts of a row's hidden columns and cut cells."""
+        """Return (head, text) of each cell of a row that is not visible in full: its column is hidden, or it is cut."""
         if self._fitted <= GUTTER:
             return []
         widths = {column.title: width for column, width in self._layout}
@@ -247,13 +245,13 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
 
 
 MANY = 10_000
-"""So many rows are filtered only after the key was drawn: of 100,000 it takes a tenth of a second."""
+"""From this number of rows on, a filter is applied after the typed key is drawn: 100,000 rows take 0.1 s."""
 READ = 0.003
-"""Seconds for which rows are read at once for a filter."""
+"""Seconds of each step in which the texts of rows are read for a filter."""
 PAUSE = 0.003
-"""Seconds between two such times: keys get their turn, and other threads."""
+"""Seconds between two such steps, in which keys are handled and other threads run."""
 HOLD = 0.06
-"""Seconds after a key of a filter within which it should be seen: no more rows are read then."""
+"""Seconds without such steps after a key of a filter, so that the key is drawn first."""
 
 
 class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False):
@@ -306,14 +304,14 @@ class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False)
         self._arrange()
 
     def say(self, state: PaneState, text: str = "") -> None:
-        """Show a state in place of rows: loading, forbidden or failed."""
+        """Show a state in place of rows, such as loading, forbidden or failed, with a text."""
         self._rows.all = ()
         self._state, self._said = state, text
         self._arrange()
 
     @property
     def bare(self) -> bool:
-        """Whether it has data, but no rows."""
+        """Whether data has arrived but has no rows."""
         return self._state is PaneState.READY and not self._rows.all
 
     @property
@@ -327,7 +325,7 @@ class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False)
 
     @property
     def picked_head(self) -> str:
-        """The head of the picked column; empty where none is picked."""
+        """The head of the column picked with the column keys; empty if none is picked."""
         if self._picked is None or self._picked >= len(self._layout):
             return ""
         return self._layout[self._picked][0].title
@@ -348,7 +346,7 @@ class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False)
         self.move_to(self.cursor + rows)
 
     def move_to(self, index: int) -> None:
-        """Put the cursor on the row with this number, or the nearest one."""
+        """Put the cursor on the row with this index, or on the nearest one."""
         old = self.cursor
         self._rows.chosen = True
         self._rows.place(index)
@@ -383,7 +381,7 @@ class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False)
             self._sort_by(column)
 
     def sort_picked(self) -> None:
-        """Sort by the picked column, as `sort` does."""
+        """Sort by the column picked with the column keys, as `sort` does."""
         if self._picked is not None and self._picked < len(self._layout):
             self._sort_by(self._layout[self._picked][0])
 
@@ -393,7 +391,7 @@ class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False)
             self._arrange()
 
     def pick_column(self, step: int) -> None:
-        """Move the pick to the next column on one side."""
+        """Pick the next (`step` 1) or previous (-1) column, for sorting."""
         if not self._layout:
             return
         start = -1 if self._picked is None and step > 0 else (self._picked or 0)
@@ -401,7 +399,7 @@ class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False)
         self._repaint()
 
     def expect_filter(self) -> None:
-        """Read the texts of all rows in small steps, so that the first letter of a filter is fast."""
+        """Read the texts of all rows ahead in small steps, so that the first letter of a filter is handled fast."""
         if not self._reading:
             self._reading = True
             self._read_some(iter(self._rows.all))
@@ -426,7 +424,7 @@ class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False)
             self._apply_filter()
 
     def set_filter(self, wanted: Filter | None) -> None:
-        """Show the rows that pass; with many rows, as soon as all texts are read."""
+        """Show only the rows that pass; with many rows, once all their texts are read. None removes the filter."""
         self._wanted = wanted
         self._reads_from = time.monotonic() + HOLD
         if wanted is None or not (self._reading or len(self._rows.all) >= MANY):
@@ -460,7 +458,7 @@ class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False)
         self.move(1)
 
     def mark_range(self) -> None:
-        """Mark everything between the last mark and the cursor."""
+        """Mark all rows from the one marked last to the cursor."""
         self._rows.mark_range()
         self._repaint()
 

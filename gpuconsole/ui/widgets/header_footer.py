@@ -1,10 +1,7 @@
-"""The header line, the line of screens, and the footer with the keys that work now.
+"""The header line, the line of views or the navigation path, and the footer with the keys that work now.
 
-The header line: mode and speed, source, engines, policy, problems, and the time and age of the data.
-
-The second line: all screens with their keys, or the navigation path.
-
-The footer: the keys that work now, from the action registry; refused actions are dimmed.
+The header has mode and speed, source, engines, policy, problems, and the time and age of the data. The footer is made
+from the action registry; refused actions are dimmed.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,14 +15,14 @@ from gpuconsole.ui.paint import Cell, Painted, Piece, painted, width_of
 from gpuconsole.ui.widgets.painter import StatusLine
 
 STALE = 5.0
-"""Age in seconds from which data that should change counts as stale."""
+"""Age in seconds from which the data of a running simulation counts as stale."""
 
 Part = tuple[int, Cell]
-"""A rank and a text: a narrow screen drops the parts of the highest rank first."""
+"""A part of the header as (rank, text): a narrow screen drops the parts of the highest rank first."""
 
 
 ENGINES = 2
-"""The rank of the engines."""
+"""Rank of the part with the active engines."""
 
 
 def engine_words(engines: EnginesInForce, short: bool = False) -> str:
@@ -37,7 +34,7 @@ def engine_words(engines: EnginesInForce, short: bool = False) -> str:
 
 
 def left_parts(status: ConsoleStatus, namespaces: Collection[str], short: bool = False) -> list[Part]:
-    """The parts on the left, in order; with long or short names of the engines."""
+    """Return the parts at the left of the header, in order; `short` shortens the names of the engines."""
     where = ", ".join(sorted(namespaces)) if namespaces else "all namespaces"
     parts: list[Part] = [(0, ((f" {mode(status)} ", "chip"),))]
     if status.read_only:
@@ -66,7 +63,7 @@ def left_parts(status: ConsoleStatus, namespaces: Collection[str], short: bool =
 
 
 def sight_parts(status: ConsoleStatus) -> list[Part]:
-    """Gaps in the data of a live cluster, and the rate of API requests."""
+    """Return the parts about a live cluster: what could not be read, and the rate of API requests."""
     sight = status.sight
     if sight is None:
         return []
@@ -82,7 +79,7 @@ def sight_parts(status: ConsoleStatus) -> list[Part]:
 
 
 def mode(status: ConsoleStatus) -> str:
-    """`SIM ×60`, `SIM ×1,000 → ×640` where it cannot keep up, `SIM ⏸ paused`."""
+    """Format mode and speed: `SIM ×60`, `SIM ×1,000 → ×640` where the simulation cannot keep up, `SIM ⏸ paused`."""
     if status.paused:
         return f"{status.mode} ⏸ paused"
     if status.speed is None or status.mode is ConsoleMode.LIVE:
@@ -93,7 +90,7 @@ def mode(status: ConsoleStatus) -> str:
 
 
 def right_part(status: ConsoleStatus) -> Painted:
-    """The time of the data and its age."""
+    """Format the time of the data and its age."""
     if status.loading:
         return (("loading…", "dim"),)
     # An idle live cluster sends data about once a minute; only a lost connection is stale.
@@ -103,7 +100,7 @@ def right_part(status: ConsoleStatus) -> Painted:
 
 
 def fit_parts(parts: list[Part], width: int, between: str = " · ") -> Painted:
-    """As many parts as fit, the lowest ranks first, in order; rank 0 always stays."""
+    """Join as many parts as fit into `width`, in order; those of the highest rank are dropped first, rank 0 never."""
     chosen: set[int] = set()
     used = 0
     for index in sorted(range(len(parts)), key=lambda index: parts[index][0]):
@@ -140,11 +137,11 @@ VIEWS = tuple(
 
 
 ROOM = 14
-"""Columns kept free for the place of the cursor, so that no label is cut and nothing moves as numbers grow."""
+"""Terminal cells kept free for the cursor position, so that no label is cut and nothing moves as numbers grow."""
 
 
 def tabs(view: str, width: int) -> Painted:
-    """All screens with their keys, the active one marked; on narrow screens closer together, or only the active one."""
+    """Format all views with their keys, the active one marked; on narrow screens closer together, or only the keys."""
     for gap in ("  ", " ", None):
         pieces: list[Piece] = [(" ", "")]
         for name, key, label in VIEWS:
@@ -160,7 +157,7 @@ def tabs(view: str, width: int) -> Painted:
 
 
 def trail(names: Sequence[str]) -> Painted:
-    """The navigation path: `workloads › research/rlhf-2`."""
+    """Format the navigation path: `workloads › research/rlhf-2`."""
     pieces: list[Piece] = [(" ", "")]
     for index, name in enumerate(names):
         if index:
@@ -170,15 +167,15 @@ def trail(names: Sequence[str]) -> Painted:
 
 
 class Crumbs(StatusLine):
-    """Shows the navigation path."""
+    """The second line of every screen: all views with their keys, or the navigation path."""
 
     def show(self, view: str, names: Sequence[str]) -> None:
-        """Show the screens, or the path; the text on the right stays."""
+        """Show the views, or the path if `names` has several screens; the text on the right stays."""
         self.left = trail(names) if len(names) > 1 else tabs(view, self.size.width)
 
 
 def keys_line(actions: Sequence[tuple[Action, bool]], width: int) -> Painted:
-    """`⏎ open  x explain …`, as many as fit; the flag tells whether the action would be refused."""
+    """Format as many keys as fit, `⏎ open  x explain …`; each action has a flag that tells whether it is refused."""
     pieces: list[Piece] = [(" ", "")]
     used = 1
     for action, refused in actions:

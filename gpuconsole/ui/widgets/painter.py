@@ -1,11 +1,5 @@
 """Base of widgets that draw text in roles, the quota bar, and placeholders for missing data.
 
-Base of widgets that draw text in roles: styles of the roles, and lines of painted text.
-
-Placeholders for data that is loading, empty, forbidden or failed; each looks different.
-
-The quota bar, the same on all screens.
-
 A queue's bar `████░░▼▼│▓▓··` is as long as its potential capacity. Before the tick is its nominal quota: used █, idle
 ░, lent to others ▼; after it borrowed ▓ and still borrowable ·. A cohort's bar `████▓▓░░` is its members' usage, within
 nominal quota and borrowed, and idle quota.
@@ -23,14 +17,14 @@ from gpuconsole.ui.paint import Cell, Painted, Piece, line
 
 
 class RoleStyles(Widget):
-    """Base of widgets that style text by its role (`good`, `fault`, `dim`). Caches the styles of the roles.
+    """Base of widgets that draw text in roles such as `good`, `fault` or `dim`; caches the style of each role.
 
     Only the app has component classes for the roles. If each widget had them, Textual would compute some thirty styles
     per widget whenever a screen is activated, which took longer than drawing the screen.
     """
 
     def style_of(self, role: str) -> Style:
-        """The style that a role adds to the one below it; empty in an app that does not define it."""
+        """Return the style that a role adds to the text's base style; empty in an app that does not define the role."""
         kept = self._kept_styles
         style = kept.get(role)
         if style is None:
@@ -71,7 +65,7 @@ class RoleStyles(Widget):
 
 
 class StatusLine(RoleStyles):
-    """One line of the screen: something on the left, something on the right."""
+    """A widget of one line, with a text at the left and one at the right."""
 
     left: reactive[Cell] = reactive("")
     right: reactive[Cell] = reactive("")
@@ -85,7 +79,7 @@ class StatusLine(RoleStyles):
 
 
 class Lines(RoleStyles):
-    """A few painted lines, as high as there are lines; for panels that never scroll."""
+    """A widget of a few painted lines, as high as they are many; for panels that never scroll."""
 
     lines: reactive[tuple[Cell, ...]] = reactive(())
 
@@ -124,7 +118,7 @@ _LOOK = {
 
 
 def notice(state: PaneState, text: str = "") -> Painted:
-    """The state's glyph and word, and a text with details."""
+    """Format a placeholder: the glyph and word of the state, and a text with details."""
     glyph, role, word = _LOOK[state]
     if not text:
         return ((f"  {glyph} {word}", role),)
@@ -174,7 +168,7 @@ def _drawn(*pieces: Piece) -> Painted:
 
 
 def gauge(used: int, whole: int, width: int, role: str = "own") -> Painted:
-    """A fraction of a whole, `████████░░░░`."""
+    """Draw what part of `whole` is used, as a bar of `width` cells: `████████░░░░`."""
     cells = share(width, (min(used, whole), max(0, whole - used))) if whole > 0 else (0, width)
     return _drawn((USED * cells[0], role), (IDLE * cells[1], "idle"))
 
@@ -200,6 +194,6 @@ def share(cells: int, amounts: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def spark(values: tuple[int, ...] | list[int]) -> str:
-    """A sparkline, `▁▂▂▅▇`; the highest value is a full column."""
+    """Draw a sparkline, `▁▂▂▅▇`; the highest value fills its cell."""
     top = max(values, default=0)
     return "".join("▁▂▃▄▅▆▇█"[min(7, value * 8 // (top + 1))] if top else "▁" for value in values)

@@ -1,11 +1,4 @@
-"""Panes of rendered lines, paragraphs, and panes side by side.
-
-A scrollable pane of rendered lines: YAML, descriptions, explanations. Only the visible lines are drawn.
-
-A few painted lines that continue on the next line where they do not fit, for dialogs and the lines below a table.
-
-Panes side by side; on a narrow screen only the focused one.
-"""
+"""Panes of rendered lines (YAML, descriptions, explanations), paragraphs, and panes side by side."""
 
 import re
 from collections.abc import Iterable
@@ -25,18 +18,18 @@ from gpuconsole.ui.widgets.painter import Lines, RoleStyles
 
 BLANK: Painted = ()
 MARK = "▌"
-"""Stands before the line under the cursor, which must be seen without colours too."""
+"""Mark before the line under the cursor, so that it is visible without colours too."""
 _HANGING = re.compile(r" *(?:[^\w\s] )?(?:[^ ]+ {2,})?")
 """What continued lines keep free: the indentation, a glyph, and the name of a value that stands in a column."""
 
 
 def text_line(*pieces: Piece | str) -> Painted:
-    """A line of plain texts and (text, role) pairs."""
+    """Make a painted line from plain texts and (text, role) pairs."""
     return tuple((piece, "") if isinstance(piece, str) else piece for piece in pieces)
 
 
 def field(name: str, value: object, role: str = "", width: int = 16) -> Painted:
-    """A line `name   value` with the values in a column."""
+    """Make a line `name   value`; `width` is that of the name, so that the values of several lines form a column."""
     return text_line((f"{name:<{width}} ", "dim"), (str(value), role))
 
 
@@ -45,7 +38,7 @@ def heading(text: str) -> Painted:
 
 
 def wrapped(source: Painted, width: int) -> list[Painted]:
-    """Break a line at spaces so that it fits; continued lines begin below the first one's text, or its value."""
+    """Break a line at spaces into lines that fit, the later ones indented to the text of the first, or its value."""
     if width_of(source) <= width or width < 8:
         return [source]
     text = plain(source)
@@ -82,10 +75,10 @@ def _words(text: str, longest: int) -> list[str]:
 
 
 class Pick(tuple[Piece, ...]):
-    """A line with a key, on which the cursor can be put."""
+    """A line of a `TextPane` on which the cursor can be put, such as a suggestion."""
 
     key: str
-    """Its key; the cursor stays on it when lines change."""
+    """Identifies the line, so that the cursor stays on it when the lines change."""
 
     def __new__(cls, pieces: Painted, key: str) -> "Pick":
         made = super().__new__(cls, pieces)
@@ -94,7 +87,7 @@ class Pick(tuple[Piece, ...]):
 
 
 class TextPane(ScrollView, RoleStyles, can_focus=True):
-    """Shows lines; long ones are wrapped, or scrolled sideways if `wrap` is off.
+    """A scrollable pane of lines; long ones are wrapped, or scrolled sideways if `wrap` is off.
 
     The cursor moves between the visible `Pick` lines; where there are none, the text is scrolled.
     """
@@ -120,7 +113,7 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
         return self._cursor if self._cursor in self._in_sight() else ""
 
     def step(self, way: int) -> None:
-        """Put the cursor on the next pick in sight, down (1) or up (-1); without one, scroll by a line."""
+        """Put the cursor on the next visible `Pick` line, down (1) or up (-1); if there is none, scroll by a line."""
         keys = self._in_sight()
         at = keys.index(self._cursor) if self._cursor in keys else -1 if way > 0 else len(keys)
         place = at + way
@@ -139,7 +132,7 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
 
     @property
     def text(self) -> str:
-        """The text, unwrapped, for copying and for tests."""
+        """The whole text, unwrapped, for copying and for tests."""
         return "\n".join(plain(row) for row in self._source)
 
     def show(self, lines: Iterable[Painted]) -> None:
@@ -221,7 +214,7 @@ def _yaml_line(row: str) -> Painted:
 
 
 class Paragraph(Lines):
-    """As `Lines`, but no line is cut: it is as high as its lines need at its width."""
+    """Painted lines that are wrapped where they do not fit, for dialogs and the lines below a table."""
 
     def watch_lines(self, old: tuple[Cell, ...], new: tuple[Cell, ...]) -> None:
         width = self.size.width
@@ -246,7 +239,7 @@ WIDE = 110
 
 
 class Panes(Horizontal):
-    """Shows all its children, or only the current one. `tab` focuses the next one (see ConsoleScreen)."""
+    """Panes side by side; on a narrow screen only the current one. `tab` focuses the next one (see ConsoleScreen)."""
 
     DEFAULT_CLASSES: ClassVar[str] = "panes"
 
@@ -266,7 +259,7 @@ class Panes(Horizontal):
         return self.size.width < self._wide
 
     def step(self, way: int) -> None:
-        """Focus the next pane."""
+        """Focus the next (`way` 1) or previous (-1) pane."""
         self.turn_to((self._current + way) % len(self._panes))
 
     def turn_to(self, index: int) -> None:
