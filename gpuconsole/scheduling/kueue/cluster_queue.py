@@ -25,7 +25,7 @@ _ClassHead = tuple[Order, EquivalenceClass, WorkloadRequest]
 
 
 class EquivalenceQueue:
-    """Workloads in equivalence classes, some of them inadmissible. Mutates; `copy` returns an independent copy."""
+    """Priority queue of workloads in equivalence classes, each admissible or inadmissible as a whole. Mutates."""
 
     __slots__ = (
         "_class_heads",
@@ -382,7 +382,7 @@ class ClusterQueueHeap:
         return [self._inadmissible.get(id) or self._equivalence_queue.waiting[id] for id in found]
 
     def is_sticky(self, id: int) -> bool:
-        """True for the workload whose victims are terminating."""
+        """True for the sticky workload, which stays the head while its victims terminate."""
         return self._sticky == id
 
     def refusal(self, id: int) -> str | None:
@@ -558,7 +558,7 @@ class ClusterQueueHeap:
         sticky: int | None,
         brought_back: Iterable[int] = (),
     ) -> None:
-        """Restore the state that `dump` returned and, as `brought_back`, `requeued_from_local_queue`.
+        """Restore a saved queue: the three values that `dump` returned, and those of `requeued_from_local_queue`.
 
         The workloads must be queued already.
         """

@@ -281,7 +281,7 @@ def _controller(rule: CheckRule, checks: Mapping[str, AdmissionCheck]) -> str:
 
 
 class CompiledConfig:
-    """The compiled configuration. Frozen after construction."""
+    """All configuration that admission depends on, resolved for quick look-up. Frozen after construction."""
 
     __slots__ = (
         "devices",

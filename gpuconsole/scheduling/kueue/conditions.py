@@ -199,7 +199,7 @@ def on_failed_node(workload: Workload) -> bool:
 
 
 def lost_pods(workload: Workload, assignment: PodSetAssignment) -> bool:
-    """True if the assignment uses a failed node."""
+    """True if the pod set's topology assignment uses a failed node of the workload."""
     return any(domain.values[-1] in workload.unhealthy_nodes for domain in assignment.topology)
 
 

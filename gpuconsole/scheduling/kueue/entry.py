@@ -65,7 +65,7 @@ class CycleEntry:
 
     @property
     def uses(self) -> list[tuple[int, int]]:
-        """The quota that it would use beyond what it holds."""
+        """The (column, amount) pairs that it would use beyond the quota that it holds."""
         return [] if self.round else self.assignment.uses
 
     def places(self, topologies: Mapping[str, TopologyDomainTree]) -> tuple[TopologyUsage, ...]:
@@ -74,7 +74,7 @@ class CycleEntry:
 
     @property
     def replaced(self) -> Holding | None:
-        """The slice of its job that it replaces; None if it replaces none."""
+        """The workload slice that the entry's slice replaces; None if it replaces none."""
         return next((target.holding for target in self.targets if target.rule is None), None)
 
     @property

@@ -77,7 +77,10 @@ def no_replacement(nodes: Sequence[str]) -> str:
 
 
 def exceeds_capacity(resource: str, flavor: str, assumed: int, request: int, capacity: int) -> str:
-    """Return the reason against a flavor whose maximum capacity the request exceeds, whatever else runs."""
+    """Return the reason against a flavor whose maximum capacity the request exceeds, whatever else runs.
+
+    `assumed` is what earlier pod sets of the workload request.
+    """
     before, now, most = (format_quantity(resource, value) for value in (assumed, request, capacity))
     return (
         f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests ({before})"

@@ -22,7 +22,7 @@ _PREEMPTOR = re.compile(r"\(UID: ([^,)\s]+)")
 class Observation:
     """Tracks the queues of an external Kueue for a session that follows its objects. Stateful.
 
-    The session decides nothing; its forks do, after `hand_over`. The work is per change, not per query.
+    The session itself runs no cycles; its forks do, after `hand_over`.
     """
 
     def __init__(self, session: KueueSession) -> None:

@@ -223,7 +223,7 @@ def _best(context: Context, cohort: int, waiting: dict[int, CycleEntry], shares:
 def rank(
     context: Context, entry: CycleEntry, share: DominantResourceShare
 ) -> tuple[bool, bool, tuple[bool, float], int, int]:
-    """Return the sort key of the entry that a child of a cohort puts forward; the lowest wins.
+    """Return the sort key by which the best entries of a cohort's children compete; the lowest wins.
 
     Preemptors whose victims are terminating (gate PrioritizePreemptorWorkloads), entries that borrow nothing they
     request (gate FairSharingPrioritizeNonBorrowing), the lower share, the higher priority, the older workload.

@@ -36,7 +36,7 @@ _OUT_OF_SYNC = "The workload slice is out of sync with its parent job"
 
 
 class ReplacedPodSet(Struct, frozen=True):
-    """An admitted pod set of the slice that is replaced."""
+    """A pod set of a replaced workload slice as admitted: pods, resource → flavor, total usage, topology assignment."""
 
     pod_set: str
     count: int

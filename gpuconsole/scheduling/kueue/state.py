@@ -96,7 +96,10 @@ class BatchCandidates(Struct, frozen=True):
 
 
 class CachedBatch(Struct, frozen=True):
-    """The batch of a queue when all its classes are admissible, valid while its members stay the same."""
+    """Cached `BatchCandidates` of a queue whose classes are all admissible.
+
+    Valid while the queue's counter `members` and the configuration `setup` are the same.
+    """
 
     candidates: BatchCandidates
     members: int
@@ -135,7 +138,7 @@ class InadmissibleBatch:
 
 
 class KueueState:
-    """The data of a session. Mutates; `fork` shares what neither side will change in place."""
+    """The data of a session: objects, queues, usage, caches. Mutates; forks share what neither side changes."""
 
     __slots__ = (
         "_objects_shared",
@@ -305,7 +308,7 @@ class KueueState:
         self.batches.clear()
 
     def compile(self, extra: Iterable[Column] = ()) -> None:
-        """Compile the configuration and the usage again; columns keep their numbers."""
+        """Compile the configuration and the usage again, with `extra` columns; existing columns keep their numbers."""
         self.setup = CompiledConfig(self.objects, self.config, [*self.setup.tree.columns, *extra])
         self._rebuild_snapshot()
         self.stale = self.nodes_stale = self.devices_stale = False

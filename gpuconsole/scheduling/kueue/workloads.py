@@ -47,10 +47,10 @@ def pause(round: int) -> Span:
 
 
 def note(state: KueueState, number: int, workload: Workload, round: int = 0) -> bool:
-    """Note a workload that needs a second pass; True if it is noted now and was not before.
+    """Schedule a second pass for a workload if it needs one; True if none was scheduled before.
 
-    After an attempt (`round`) a workload that needs none any more is dropped. Before the first attempt it stays noted,
-    and `take_due` leaves it out, so that its delay does not start again (QueueSecondPassIfNeeded).
+    `round` is the number of attempts made. After an attempt a workload that needs no other is dropped; before the first
+    it stays scheduled, and `take_due` leaves it out, so that its delay does not start again (QueueSecondPassIfNeeded).
     """
     if not needs_second_pass(workload):
         if round:

@@ -201,7 +201,7 @@ def chosen(classes: Sequence[DeviceClass]) -> DeviceClass:
 
 
 Published = tuple[str, Device]
-"""(driver, device)"""
+"""A published device: (driver, device)."""
 
 
 def count_devices(requests: Sequence[DeviceRequest]) -> dict[str, int]:

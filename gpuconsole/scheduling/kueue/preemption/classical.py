@@ -80,7 +80,7 @@ class OrderedCandidates(Struct, frozen=True):
     """The preemption candidates of equivalent preemptors, in order."""
 
     ordered: list[PreemptionCandidate]
-    """Already evicted ones first; within both parts: with a hierarchical advantage, other queues', own queue's."""
+    """Evicted workloads, then the others; each part by hierarchical advantage, other queues, own queue."""
     while_borrowing: list[PreemptionCandidate]
     """Those of them that may be preempted even if the preemptor's queue borrows afterwards."""
     hierarchical: bool
@@ -88,11 +88,11 @@ class OrderedCandidates(Struct, frozen=True):
     others: bool
     """True if there are candidates in other queues."""
     failures: list[dict[int, int]]
-    """Amounts by column that these candidates could not free; extended by failed searches."""
+    """Requests, column → amount, for which a search of these candidates failed; larger ones fail too."""
 
 
 def collect(search: PreemptionSearch) -> OrderedCandidates:
-    """Return all candidates of the preemptor; shared by preemptors with the same advantages, and priority or age."""
+    """Return all candidates of the preemptor in order; cached for equivalent preemptors."""
     preemption, node = search.rules.queue.preemption, search.rules.node
     own, others = preemption.within_cluster_queue, preemption.reclaim_within_cohort
     advantages = tuple(_advantages(search))

@@ -53,7 +53,7 @@ class TargetClusterQueueOrdering:
         """Share of a target's branch without some usage of the target, as victims are often equal."""
 
     def turns(self) -> Iterator[int]:
-        """Yield the nodes of ClusterQueues one at a time until no candidate is left."""
+        """Yield the ClusterQueue to preempt in next, as its node in the quota tree, until no candidate is left."""
         own = self._search.rules.node
         root = self._tree.root(own)
         while root not in self._pruned:

@@ -60,9 +60,9 @@ def balance(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape) 
 def best_candidates(
     domains: TopologyDomainTree, counts: Counts, shape: PlacementShape
 ) -> tuple[list[int], Counts | None, int]:
-    """Return the siblings with the highest threshold (the fewest domains on ties), their pruned counts, the threshold.
+    """Return the sibling domains with the highest threshold (on ties the fewest), their counts, and the threshold.
 
-    An empty list, None and 0 if the pods fit under no parent.
+    The counts leave out domains that cannot hold the threshold. An empty list, None and 0 if the pods fit under no parent.
     """
     if shape.level == 0:
         families = [domains.by_level[0]]

@@ -125,7 +125,7 @@ class PlacementShape(Struct, frozen=True):
 
 
 class Counts:
-    """Per domain: capacity after phase 1, assigned pods after phase 2. Mutated by the layout."""
+    """Numbers of pods and slices by domain: first those that fit (phase 1), then those assigned (phase 2). Mutated."""
 
     __slots__ = (
         "excluded",

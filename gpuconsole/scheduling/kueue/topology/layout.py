@@ -294,7 +294,10 @@ def moved(total: Resources, amounts: Mapping[str, int], sign: int) -> Resources:
 
 
 class TasUsage:
-    """Usage per flavor and leaf. Usage in domains that a flavor no longer has counts only for other flavors."""
+    """Usage of the nodes in topologies, by flavor and leaf domain. Mutates.
+
+    Usage in domains that a flavor no longer has counts only for other flavors.
+    """
 
     __slots__ = ("elsewhere", "free", "tallies", "topologies", "used")
 

@@ -194,7 +194,7 @@ _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 class NodeFailureResult(Struct, frozen=True):
-    """The result for one workload with pods assigned to a node."""
+    """Result of checking one workload on a node: whether the node counts as failed (`unhealthy`), and pods to fail."""
 
     unhealthy: bool = False
     to_fail: tuple[Pod, ...] = ()

@@ -121,7 +121,7 @@ def _key(
 
 
 class DomainCounts:
-    """Counts of one kind of pods on all domains of a topology. Mutates: `follow` updates them to the current usage."""
+    """How many pods of one kind fit in each domain of a topology. Mutates: `follow` updates it to the current usage."""
 
     __slots__ = (
         "_counts",
