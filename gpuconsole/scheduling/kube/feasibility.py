@@ -68,9 +68,7 @@ _MOST_CHANGES = 4_096
 
 
 class ChangeLog:
-    """Log of changed nodes, in which a cache finds what to evaluate again; `count` counts all changes so far.
-    Mutates.
-    """
+    """Log in which a cache finds the nodes to evaluate again; `count` is the number of changes so far. Mutates."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -42,17 +42,17 @@ class VolcanoArguments(Mapping[str, object]):
         return len(self._values)
 
     def integer(self, key: str, base: int) -> int:
-        """GetInt: an integer; `base` for a fraction or a string."""
+        """The argument as an integer (GetInt); `base` if it is missing, a fraction or a string."""
         value = self._values.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else base
 
     def number(self, key: str, base: float) -> float:
-        """GetFloat64: an integer or a fraction, else `base`."""
+        """The argument as a number (GetFloat64); `base` if it is missing or no number."""
         value = self._values.get(key)
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else base
 
     def flag(self, key: str, base: bool) -> bool:
-        """GetBool: true or false, also as a string, else `base`."""
+        """The argument as a boolean, also from a string (GetBool); `base` if it is missing or none."""
         value = self._values.get(key)
         if isinstance(value, bool):
             return value
@@ -60,7 +60,7 @@ class VolcanoArguments(Mapping[str, object]):
         return base if parsed is None else parsed
 
     def text(self, key: str, base: str) -> str:
-        """GetString: a string, else `base`."""
+        """The argument as a string (GetString); `base` if it is missing or none."""
         value = self._values.get(key)
         return value if isinstance(value, str) else base
 
@@ -99,14 +99,14 @@ class Flag(StrEnum):
 
 
 DEFAULTS: Final = frozenset(Flag) - {Flag.HIERARCHY, Flag.CLUSTER_ORDER}
-"""Flags that hold where the configuration does not name them (ApplyPluginConfDefaults)."""
+"""Extension points that a plugin takes part in unless the configuration disables them (ApplyPluginConfDefaults)."""
 ACTIONS: Final = ("enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim")
 EVICTING: Final = ("preempt", "reclaim", "gangpreempt", "gangreclaim")
 """The actions that evict tasks for pending ones."""
 
 
 class VolcanoPluginOption(Struct, frozen=True, kw_only=True):
-    """A plugin in a tier."""
+    """A plugin as the configuration lists it in a tier: its extension points and arguments."""
 
     name: str
     enabled: frozenset[Flag] = DEFAULTS
@@ -123,9 +123,7 @@ def tier(*names: str) -> Tier:
 
 
 class VolcanoConfiguration(Struct, frozen=True, kw_only=True):
-    """The scheduler's configuration: actions and tiers of plugins. The default is Volcano's own, which never
-    preempts.
-    """
+    """The configuration, parsed: actions in order, and tiers of plugins. Volcano's default never preempts."""
 
     actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
     tiers: tuple[Tier, ...] = (
@@ -191,16 +189,16 @@ class VolcanoPolicy(Struct, frozen=True, kw_only=True, tag="Volcano", tag_field=
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
-    """How many feasible nodes a search looks for (vc-scheduler's --minimum-feasible-nodes and related flags)."""
+    """When a search for feasible nodes may stop (vc-scheduler's --minimum-feasible-nodes and related flags)."""
 
     minimum_nodes: int = 100
     """The search never stops before this number of feasible nodes."""
     minimum_percentage: int = 5
     percentage: int = 0
-    """Of all nodes; 0 = 50, less one for every 125 nodes, but at least `minimum_percentage`."""
+    """Percentage of all nodes; 0 means 50, less one for every 125 nodes, but at least `minimum_percentage`."""
 
     def enough(self, nodes: int) -> int:
-        """The number of feasible nodes after which the search stops (CalculateNumOfFeasibleNodesToFind)."""
+        """The number of feasible nodes after which a search among `nodes` stops (CalculateNumOfFeasibleNodesToFind)."""
         if nodes <= self.minimum_nodes or self.percentage >= 100:
             return nodes
         percentage = self.percentage
@@ -210,7 +208,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
 
 class MigSize(Struct, frozen=True):
-    """Instances of one size in a group."""
+    """How many MIG instances of one size a card has if it is divided by a group."""
 
     name: str
     memory: int
@@ -219,7 +217,7 @@ class MigSize(Struct, frozen=True):
 
 
 class MigGroup(Struct, frozen=True):
-    """Instances into which a card can be divided at the same time."""
+    """One way to divide a card: the MIG instances that it can have at the same time."""
 
     name: str
     sizes: tuple[MigSize, ...]
@@ -234,7 +232,7 @@ class MigGroup(Struct, frozen=True):
 
 
 class MigModel(Struct, frozen=True):
-    """GPU models, as parts of their names, and their groups in the order in which they are tried."""
+    """The ways to divide the cards of GPU models (by parts of their names), in the order in which they are tried."""
 
     models: tuple[str, ...]
     groups: tuple[MigGroup, ...]

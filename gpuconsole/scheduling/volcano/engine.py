@@ -41,11 +41,11 @@ RESOURCES = "NodeResources"
 UNIT = 100
 """Weighted scores are in hundredths because some are fractions."""
 Columns = Mapping[tuple[str, int], Mapping[str, float]]
-"""(plugin, weight) → raw score by node."""
+"""(plugin, weight) → raw score by node name."""
 
 
 def score_table(session: VolcanoSession, task: TaskInfo) -> ScoreTable:
-    """Predicates, scores and the chosen node for a task that has no node; the session is left as after a search."""
+    """Show how the task's node would be chosen now: predicates and scores of every node; the task must have no node."""
     names = (RESOURCES, *_filters(session))
     unprepared = _unprepared(session, task)
     nodes = _in_turn(session)
@@ -170,7 +170,7 @@ COMPLETED = (TaskStatus.FAILED, TaskStatus.SUCCEEDED)
 
 
 def close(session: VolcanoSession) -> None:
-    """Call the plugins' close functions, then set the phase of each job."""
+    """End a session: call the plugins' close functions, then set the phase of each job."""
     for plugin in session.plugins:
         plugin.on_session_close(session)
     for job in session.jobs.values():
@@ -192,7 +192,7 @@ POLICY = PlacementPolicy()
 
 
 class VolcanoGpuOwners:
-    """Owners of GPUs and MIG instances by node, in the node cache of kube-scheduler's rules. Mutates."""
+    """Assigns GPUs and MIG instances to placed pods, in the node cache of kube-scheduler's rules. Mutates."""
 
     def __init__(self) -> None:
         self._board = NodeCache(POLICY)
@@ -201,13 +201,11 @@ class VolcanoGpuOwners:
         """Pod → number of its node."""
 
     def describe(self, name: str, node: Node | None) -> None:
-        """Apply a node; None if it was deleted."""
+        """Apply a node that appeared or changed; None if it was deleted."""
         self._board.describe(name, node)
 
     def take_in(self, pod: Pod) -> None:
-        """Apply a pod: on a node it gets the GPUs and MIG instances that it names, otherwise it gives up what
-        it had.
-        """
+        """Apply a changed pod: on a node it gets the GPUs and MIG instances that it names, else it releases its own."""
         if not pod.node or pod.done:
             self.forget(pod.key)
         elif self.of(pod.key) != pod.gpus or self._homes.get(pod.key) != self._board.number(pod.node):
@@ -215,7 +213,7 @@ class VolcanoGpuOwners:
             self.seat(pod, pod.bound or pod.created)
 
     def seat(self, pod: Pod, now: Time) -> AssignedPod:
-        """Give a pod its GPUs and MIG instances: those that it names if they are free, else others that are."""
+        """Assign GPUs and MIG instances to a pod: those that it names if they are free, else others."""
         number = self._board.number(pod.node)
         seat = AssignedPod(pod.key, self._shapes.of(pod.template), pod.priority, now, pod.gpus, slices=pod.slices)
         self._homes[pod.key] = number
@@ -228,7 +226,7 @@ class VolcanoGpuOwners:
             self._board.unseat(number, pod)
 
     def of(self, pod: str) -> tuple[int, ...]:
-        """The GPUs assigned to a pod."""
+        """Indices of the GPUs assigned to a pod."""
         number = self._homes.get(pod)
         return () if number is None else self._board.nodes[number].seats[pod].gpus
 
@@ -238,7 +236,7 @@ class VolcanoGpuOwners:
         return () if number is None else self._board.nodes[number].seats[pod].slices
 
     def free(self) -> dict[str, tuple[int, ...]]:
-        """The unassigned GPUs, by node."""
+        """Indices of the unassigned GPUs, by node."""
         return {state.name: state.free_gpus for state in self._board.nodes if state.node is not None}
 
     def fitting(self, template: PodTemplate) -> int:
@@ -258,7 +256,7 @@ WAITING = (TaskStatus.PENDING, TaskStatus.PIPELINED, TaskStatus.ALLOCATED)
 
 
 class VolcanoEngineState(Struct, frozen=True, kw_only=True):
-    """State of earlier sessions that cannot be read from objects, as stored in JSON."""
+    """What an engine keeps between sessions and cannot read from objects; stored in JSON."""
 
     phases: dict[str, str]
     """Phases of PodGroups without an object, by key."""
@@ -279,9 +277,7 @@ class VolcanoEngineState(Struct, frozen=True, kw_only=True):
 
 
 class VolcanoPlacement(SessionPlacement):
-    """Places pods as Volcano does. Mutates: it holds the observed objects, GPU owners and the state of earlier
-    sessions.
-    """
+    """The Volcano engine: applies objects, and places pods in sessions. Mutates; keeps state between sessions."""
 
     def __init__(self, policy: VolcanoPolicy) -> None:
         super().__init__()
@@ -303,14 +299,12 @@ class VolcanoPlacement(SessionPlacement):
 
     @property
     def has_pending(self) -> bool:
-        """True if anything changed since the last session, and pods are pending, phases lag, or tasks may be
-        shuffled.
-        """
+        """True if anything changed since the last session, and pods are pending, phases lag, or shuffle runs."""
         shuffles = "shuffle" in self._configuration.actions
         return self._stirred and (self._store.any_waiting or self._lagging or shuffles)
 
     def apply(self, obj: Object, now: Time) -> None:
-        """An object appeared or changed. Kinds that do not matter to Volcano are ignored."""
+        """Apply an object that appeared or changed. Kinds that do not matter to Volcano are ignored."""
         if isinstance(obj, Pod):
             self._gpus.take_in(obj)
             mine = self.policy.scheduler in ("", obj.template.scheduler_name)
@@ -320,7 +314,7 @@ class VolcanoPlacement(SessionPlacement):
         self._stirred = self._store.apply(obj) or self._stirred
 
     def delete(self, table: str, key: str, now: Time) -> None:
-        """An object is gone; `table` as in `objects.TABLES`."""
+        """Apply the deletion of an object; `table` as in `objects.TABLES`."""
         if table == "pods":
             self._gpus.forget(key)
         elif table == "nodes":

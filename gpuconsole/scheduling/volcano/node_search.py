@@ -16,15 +16,15 @@ from gpuconsole.scheduling.volcano.jobs.states import PARTITION, TASK_INDEX
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 OWN = (TASK_INDEX, PARTITION)
-"""Labels and annotations that differ between pods of one task and that no plugin reads when it evaluates a node."""
+"""Labels and annotations that differ between pods of one task and do not affect whether a node fits."""
 Kind = tuple[object, ...]
-"""Key of a class of tasks for which each node gives the same results."""
+"""Key of a class of tasks; each node gives all tasks of the class the same results."""
 NONE, SOON, NOW = 0, 1, 2
 """Room for a task: none, once releasing resources are free, or now."""
 
 
 class PredicateCache:
-    """Predicate results, room and scores by class of tasks and node, valid until the node changes."""
+    """Caches predicate results, room and scores by class of tasks and node, until the node changes."""
 
     def __init__(self, session: VolcanoSession) -> None:
         self._session = session
@@ -35,21 +35,20 @@ class PredicateCache:
         self._scores: dict[Kind, dict[str, tuple[int, float]]] = {}
 
     def kind(self, task: TaskInfo) -> Kind | None:
-        """Key of a task's class for cached results; None if a plugin's result depends on more than the node and the
-        class.
-        """
+        """Key of a task's cached results; None if they depend on more than the node and the task's class."""
         if task.uid not in self._kinds:
             self._kinds[task.uid] = self._kind(task)
         return self._kinds[task.uid]
 
     def verdicts(self, kind: Kind) -> dict[str, tuple[int, FitError | None]]:
-        """By node: (the node's `changes`, why tasks of the class do not fit, None if they do). The caller adds
-        entries.
+        """The cached predicate results of a class by node, to which the caller adds.
+
+        Each is (the node's `changes`, why tasks of the class do not fit, None if they do).
         """
         return self._verdicts.setdefault(kind, {})
 
     def by_room(self, task: TaskInfo, nodes: Sequence[NodeInfo]) -> Mapping[int, list[NodeInfo]]:
-        """The nodes grouped by NONE, SOON and NOW."""
+        """Group the nodes by their room for the task: NONE, SOON and NOW."""
         kind = self.kind(task)
         known = {} if kind is None else self._rooms.setdefault(kind, {})
         found: dict[int, list[NodeInfo]] = {NONE: [], SOON: [], NOW: []}
@@ -61,8 +60,9 @@ class PredicateCache:
         return found
 
     def scores(self, task: TaskInfo) -> dict[str, tuple[int, float]] | None:
-        """By node: (the node's `changes`, sum of per-node scores), to which the caller adds; None if nothing may be
-        cached.
+        """The cached scores of a task's class by node, to which the caller adds; None if nothing may be cached.
+
+        Each is (the node's `changes`, sum of per-node scores).
         """
         kind = self.kind(task)
         return None if kind is None else self._scores.setdefault(kind, {})
@@ -90,9 +90,7 @@ Predicate = Callable[[TaskInfo, NodeInfo], FitError | None]
 
 
 class Finder:
-    """Finds feasible nodes for tasks. Mutates: a node that rejected a task is skipped for tasks of the same job and
-    role.
-    """
+    """Searches feasible nodes for tasks. Mutates: nodes that rejected a task are skipped for its job and role."""
 
     def __init__(self, session: VolcanoSession, *, remembers: bool = True, memo: PredicateCache | None = None) -> None:
         self._session = session
@@ -101,9 +99,7 @@ class Finder:
         self._failed: dict[tuple[str, str], dict[str, FitError]] = {}
 
     def fitting(self, task: TaskInfo, nodes: Sequence[NodeInfo], fits: Predicate) -> tuple[list[NodeInfo], FitErrors]:
-        """Feasible nodes by name, until enough are found, starting where the last search ended; and the errors of
-        others.
-        """
+        """Search enough feasible nodes, starting where the last search ended; returns them, by name, and errors."""
         session = self._session
         errors = FitErrors()
         failed = self._failed.setdefault((task.job, task.role), {})
@@ -148,16 +144,14 @@ def by_score(scores: Mapping[str, float], nodes: Iterable[NodeInfo]) -> list[Nod
 
 
 def best_of(scores: Mapping[str, float]) -> str:
-    """The name with the highest score, the first by name among equals; empty if there are no scores."""
+    """The node name with the highest score, the first by name among equals; empty if there are no scores."""
     return min(scores, key=lambda name: (-scores[name], name), default="")
 
 
 def best_node(
     session: VolcanoSession, task: TaskInfo, nodes: Sequence[NodeInfo], memo: PredicateCache | None = None
 ) -> NodeInfo | None:
-    """The node that a plugin picks, else the one with the highest score, the first by name among equals; None without
-    nodes.
-    """
+    """The node that a plugin picks, else the first by name of those with the highest score; None without nodes."""
     if not nodes:
         return None
     scores = session.node_scores(task, nodes, None if memo is None else memo.scores(task))

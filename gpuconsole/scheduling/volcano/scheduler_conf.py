@@ -82,7 +82,7 @@ MAP_KEYS = ("volcano-scheduler.conf", "volcano-scheduler-ci.conf")
 """Keys under which the ConfigMap may hold the file."""
 FLAGS: Mapping[str, Flag] = {flag.value: flag for flag in Flag}
 NOT_HERE = ("extender",)
-"""Plugins that Volcano has and that do nothing here."""
+"""Plugins of Volcano that are accepted in the configuration but not simulated."""
 
 
 def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> ParsedVolcanoConfiguration:

@@ -32,7 +32,7 @@ from gpuconsole.scheduling.volcano.session_plugins import PodGroupStatusConditio
 
 
 class Doing(Enum):
-    """Kind of a step."""
+    """What a step of a statement does."""
 
     EVICT = auto()
     PIPELINE = auto()
@@ -40,7 +40,7 @@ class Doing(Enum):
 
 
 class StatementStep(Struct, frozen=True):
-    """One step of a statement."""
+    """One step of a statement: a task is evicted, pipelined or allocated."""
 
     doing: Doing
     task: TaskInfo
@@ -51,7 +51,7 @@ class StatementStep(Struct, frozen=True):
 
 
 class CommittedEviction(Struct, frozen=True):
-    """An eviction that was committed."""
+    """An eviction that was committed: the task, the action, and the preempting task (as in `StatementStep`)."""
 
     task: TaskInfo
     action: str
@@ -59,7 +59,7 @@ class CommittedEviction(Struct, frozen=True):
 
 
 class CannotPlace(Exception):
-    """The node rejects the task; its placement was undone."""
+    """The node rejects the task; the statement has undone the placement."""
 
 
 class VolcanoStatement:
@@ -106,7 +106,7 @@ class VolcanoStatement:
             raise CannotPlace(problem)
 
     def take_back(self, task: TaskInfo) -> None:
-        """Undo the task's placement."""
+        """Undo the placement of a task, which is pending again."""
         session = self._session
         session.update_status(task, TaskStatus.PENDING)
         node = session.nodes.get(task.node_name)
@@ -142,7 +142,7 @@ class VolcanoStatement:
         other.operations = []
 
     def recover(self, saved: Iterable[StatementStep]) -> None:
-        """Repeat saved steps.
+        """Repeat steps that were saved by `saved`, for example those of the best trial.
 
         Raises:
             CannotPlace: a node rejects its task now.
@@ -159,7 +159,7 @@ class VolcanoStatement:
 
 
 def saved(statements: Iterable[VolcanoStatement]) -> list[StatementStep]:
-    """The steps of statements, with copies of their tasks as they are now."""
+    """Copy the steps of statements, with their tasks as they are now, to repeat them by `recover`."""
     result = []
     for operation in (operation for statement in statements for operation in statement.operations):
         task = operation.task.clone()
@@ -182,13 +182,13 @@ class Sharding(StrEnum):
 
 
 class CycleData(Protocol):
-    """A plugin's state for one task while that task is scheduled (CycleState)."""
+    """State that a plugin keeps for one task while the task is scheduled (CycleState)."""
 
     def clone(self) -> "CycleData": ...
 
 
 class OpenBudget(Struct, frozen=True, kw_only=True):
-    """A PodDisruptionBudget, and how many of its pods may be disrupted now."""
+    """A PodDisruptionBudget, and how many more of its pods may be disrupted now."""
 
     namespace: str
     selector: LabelSelector | None = None
@@ -336,7 +336,7 @@ class VolcanoSession(SessionPlugins):
             node.update_task(task)
 
     def settle(self, task: TaskInfo, node: str, status: TaskStatus) -> str:
-        """Put a task on a node; returns why the node rejects it, empty if it does not."""
+        """Put a task on a node with this status; returns why the node rejects it, empty if it does not."""
         self.update_status(task, status)
         task.node_name = node
         return self.nodes[node].add_task(task)
@@ -397,7 +397,7 @@ class VolcanoSession(SessionPlugins):
         return [node for node in self.node_list if node.name not in unresolvable]
 
     def out_of_shard(self, node: NodeInfo) -> FitError | None:
-        """The error if the node belongs to another scheduler's shard; None otherwise."""
+        """The error of a node of another scheduler's shard that may not be used; None if the node may be used."""
         if self.sharding is Sharding.HARD and node.name not in self.nodes_in_shard:
             return FitError.saying(PredicateCode.ERROR, "node isn't in scheduler node shard")
         return None
@@ -435,7 +435,7 @@ class VolcanoSession(SessionPlugins):
 
     @contextmanager
     def cycle_trial(self, task: TaskInfo) -> Iterator[None]:
-        """Inside the block the task's cycle state is a copy; afterwards the original is restored."""
+        """Context manager in which the task's cycle state is a copy; afterwards the original is restored."""
         kept = self.cycle_state(task)
         self.cycle_states[task.uid] = {name: data.clone() for name, data in kept.items()}
         try:

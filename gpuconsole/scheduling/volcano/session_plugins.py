@@ -21,7 +21,7 @@ from gpuconsole.scheduling.volcano.config import Flag, Tier
 PERMIT = 1
 ABSTAIN = 0
 REJECT = -1
-"""The votes of plugins, for example on enqueueing a job or on victims."""
+"""A plugin's votes, for example on enqueueing a job or on victims: against, no opinion, in favour."""
 
 
 class Invalid(Struct, frozen=True):
@@ -41,7 +41,7 @@ class VictimRequester(Enum):
 
 
 class EvictionContext(Struct, frozen=True):
-    """The job that needs victims; `task` is set only if they are for one task."""
+    """Why victims are needed: the kind of eviction, the job and, if they are for one task, the task."""
 
     kind: VictimRequester
     job: JobInfo
@@ -78,7 +78,7 @@ Gradients = list[list[HyperNodeInfo]]
 
 
 class VolcanoFunctions(Struct):
-    """One mapping per extension point: plugin name → function. Mutates while plugins register.
+    """The functions that plugins registered: one mapping per extension point, plugin name → function. Mutates.
 
     An order is negative if the first argument comes first, positive if the second does, 0 if the plugin has no
     preference. A predicate returns None if the task fits.
@@ -139,7 +139,7 @@ Order = Callable[[F, F], int]
 
 
 class SessionPlugins:
-    """The combined results of a session's plugins."""
+    """Calls the functions of a session's plugins at each extension point, and combines their results."""
 
     def __init__(self, tiers: Sequence[Tier]) -> None:
         self.tiers = tuple(tiers)
@@ -239,11 +239,11 @@ class SessionPlugins:
     # Queues.
 
     def overused(self, queue: QueueInfo) -> bool:
-        """True if any plugin says that the queue is overused."""
+        """True if any plugin says that the queue uses more than it may, so that it gets nothing more."""
         return any(said(queue) for said in self._all(self.functions.overused, Flag.OVERUSED))
 
     def preemptive(self, queue: QueueInfo, tasks: list[TaskInfo]) -> bool:
-        """True unless a plugin forbids the queue to reclaim for these tasks."""
+        """True unless a plugin forbids the queue to reclaim resources for these tasks."""
         return all(said(queue, tasks) for said in self._all(self.functions.preemptive, Flag.PREEMPTIVE))
 
     def allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:

@@ -32,14 +32,14 @@ from gpuconsole.scheduling.volcano.session import ClusterInfo, OpenBudget
 
 
 def grouped(pod: Pod) -> Pod:
-    """The pod with its PodGroup in its annotations, and with its key as uid so that ties are broken by name."""
+    """Prepare a pod of Volcano for a session: its PodGroup is in the annotations, and its uid is its key (for ties)."""
     if group_of(pod):
         return replace(pod, uid=pod.key)
     return replace(pod, uid=pod.key, annotations={**pod.annotations, GROUP_NAME: _made_name(pod)})
 
 
 def ungrouped(pod: Pod) -> Pod:
-    """A pod of another scheduler, without a PodGroup: it only uses resources of its node."""
+    """Prepare a pod of another scheduler for a session: without a PodGroup, it only uses resources of its node."""
     others = {key: value for key, value in pod.annotations.items() if key != GROUP_NAME}
     return replace(pod, uid=pod.key, annotations=others)
 
@@ -117,7 +117,7 @@ def claimed(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str
 
 
 def total(by_claim: Mapping[str, Mapping[str, DraResource]]) -> dict[str, DraResource]:
-    """Sum over all claims, by device class."""
+    """Sum the devices of all claims, by device class."""
     result: dict[str, DraResource] = {}
     for asked in by_claim.values():
         for device_class, devices in asked.items():
@@ -178,7 +178,7 @@ COMPLETED = "Completed"
 
 
 class VolcanoStore:
-    """Objects by kind and key."""
+    """The last known objects, by kind and key, from which each session's snapshot is built."""
 
     def __init__(self, default_queue: str) -> None:
         self._default_queue = default_queue
@@ -215,7 +215,7 @@ class VolcanoStore:
         return bool(self._waiting) or any(group.phase in ("", "Pending") for group in self.groups.values())
 
     def apply(self, obj: Object) -> bool:
-        """An object appeared or changed; True if that may change what a session decides."""
+        """Apply an object that appeared or changed; True if that may change what a session decides."""
         match obj:
             case Pod():
                 old = self.pods.get(obj.key)
@@ -239,7 +239,7 @@ class VolcanoStore:
                 return True
 
     def delete(self, table: str, key: str) -> bool:
-        """An object is gone; True if that may change what a session decides."""
+        """Apply the deletion of an object; True if that may change what a session decides."""
         match table:
             case "pods":
                 self._waiting.discard(key)
@@ -276,7 +276,7 @@ class VolcanoStore:
         return True
 
     def cluster(self, now: Time) -> ClusterInfo:
-        """The snapshot for one session."""
+        """Build the snapshot for one session."""
         groups = {key: self._with_queue(group) for key, group in self.groups.items()}
         made: dict[str, Pod] = {}
         for _, pod in sorted(self.pods.items()):
@@ -392,7 +392,8 @@ def _matters(pod: Pod) -> Pod:
 
 
 def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Iterable[str]) -> OpenBudget:
-    """Allowed disruptions of a budget: healthy pods above the required number, as the disruption controller counts.
+    """A budget with its allowed disruptions: healthy pods above the required number, as the disruption controller
+    counts.
 
     `pods` are those of the cluster, `healthy` the keys of those that are ready.
     """

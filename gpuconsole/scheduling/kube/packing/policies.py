@@ -146,9 +146,7 @@ def _rank(entry: tuple[PodDemand, int]) -> tuple[int, int, int, int, str]:
 _REMEMBERED = 200_000
 
 Steps = tuple[list[int], list[int]]
-"""Fragment by free cpu: (cpu from which each further typical pod fits, milli × pods below the first and from each
-on).
-"""
+"""(cpu from which on each further typical pod fits, fragment in milli × pods below the first and from each on)."""
 
 
 class Fragmentation:

@@ -88,16 +88,14 @@ class PodContext(Struct, frozen=True):
 
 
 class NodeLocalFilter(Protocol):
-    """Prepares a filter that depends only on the Node object, for a class of pods; None if it does not apply to
-    them.
-    """
+    """Prepares a filter that depends only on the Node object, for one class of pods."""
 
     def __call__(self, rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
         """The filter for pods of this class; None if it does not apply to them (Skip)."""
 
 
 class NodeUsageFilter(Protocol):
-    """Prepares a filter by the resource usage of the node, for a class of pods; None if it does not apply to them."""
+    """Prepares a filter by the resource usage of the node, for one class of pods; None if it does not apply to them."""
 
     def __call__(self, rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction | None: ...
 

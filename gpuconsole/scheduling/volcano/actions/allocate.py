@@ -19,8 +19,9 @@ ALLOCATE = "allocate"
 
 
 def allocate(session: VolcanoSession) -> None:
-    """Try one job at a time, from the first queue in queue order; an overused queue is dropped for the rest of the
-    action.
+    """Place pending tasks, job by job in queue and job order, and bind those of jobs whose gang is ready.
+
+    A queue found overused gets nothing more in this action.
     """
     sheets = {job.uid: sheet for job, sheet in _waiting(session)}
     jobs: dict[str, Heap[JobInfo]] = {}
@@ -97,7 +98,7 @@ WAITING = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 def backfill(session: VolcanoSession) -> None:
-    """Place best-effort tasks one by one; pipelined ones are tried again."""
+    """Place best-effort tasks one by one, also those that were pipelined before."""
     remembers = session.configuration.arguments_of(BACKFILL).flag("predicateErrorCacheEnable", True)
     for task in pending_tasks(session):
         job = session.jobs[task.job]
@@ -120,7 +121,7 @@ def backfill(session: VolcanoSession) -> None:
 
 
 def pending_tasks(session: VolcanoSession) -> list[TaskInfo]:
-    """Best-effort tasks in placement order; pipelined ones lose their node."""
+    """The best-effort tasks to place, in order; pipelined ones are taken off their node and included."""
     queues = Heap(session.queue_first)
     jobs: dict[str, Heap[JobInfo]] = {}
     tasks: dict[str, Heap[TaskInfo]] = {}
@@ -155,7 +156,7 @@ def _by_uid(job: JobInfo, status: TaskStatus) -> list[TaskInfo]:
 
 
 def enqueue(session: VolcanoSession) -> None:
-    """Try one pending job at a time, from the first queue in queue order, until none is left."""
+    """Let pending jobs be scheduled if queue and cluster may have capacity, one at a time in queue and job order."""
     jobs: dict[str, Heap[JobInfo]] = {}
     queues = Heap(session.queue_first)
     seen = set()

@@ -25,7 +25,7 @@ from gpuconsole.scheduling.volcano.session_plugins import Purpose
 
 
 class Decisions:
-    """Records the hyper nodes that the trials of one action chose (allocate's Recorder). Mutates."""
+    """Records the hyper nodes chosen in trials, until a job's placement is committed (allocate's Recorder). Mutates."""
 
     def __init__(self, domains: HyperNodeDomains) -> None:
         self._domains = domains
@@ -50,11 +50,11 @@ class Decisions:
         self._of_job[job] = hyper_node
 
     def save_sub_job(self, job: str, tried: str, sub_job: str, hyper_node: str) -> None:
-        """Record a sub-job's hyper node in the trial of `tried` for its job."""
+        """Record the hyper node chosen for a sub-job while the hyper node `tried` is tried for its job."""
         self._of_sub_job.setdefault((job, tried), {})[sub_job] = hyper_node
 
     def carry_out(self, job: JobInfo) -> None:
-        """Apply the recorded hyper nodes of the job and its sub-jobs after a commit."""
+        """Set the recorded hyper nodes on the job and its sub-jobs, after their placement was committed."""
         chosen = self._of_job.get(job.uid)
         if not chosen:
             return
@@ -68,7 +68,7 @@ class Decisions:
 
 
 class TaskPlacement:
-    """Places tasks on nodes in one session."""
+    """Places tasks on nodes in one session, with a shared cache of predicate results."""
 
     def __init__(self, session: VolcanoSession, *, remembers: bool) -> None:
         self.session = session
@@ -80,9 +80,11 @@ class TaskPlacement:
         return Finder(self.session, remembers=self._remembers, memo=self.memo)
 
     def tasks(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], hyper_node: str) -> VolcanoStatement | None:
-        """Place tasks until the sub-job is ready; None, with placements undone, if it is neither ready nor pipelined.
+        """Place a sub-job's tasks on nodes of a hyper node until it is ready; None if it is neither ready nor pipelined
+        then.
 
-        Tasks are taken out of the heap as they are tried (allocateResourcesForTasks).
+        Its placements are undone in that case. Tasks are taken out of the heap as they are tried
+        (allocateResourcesForTasks).
         """
         session = self.session
         nodes = session.real_node_list.get(hyper_node)
@@ -118,9 +120,9 @@ class TaskPlacement:
         return None
 
     def place(self, statement: VolcanoStatement, task: TaskInfo, node: NodeInfo) -> bool:
-        """Allocate idle resources, or else pipeline to releasing ones; False if the node rejects the task.
+        """Allocate the task to idle resources of the node, or else pipeline it to releasing ones.
 
-        Does nothing if the node has neither.
+        False if the node rejects the task; nothing happens if the node has neither.
         """
         try:
             if task.init_request.less_equal(node.idle, ZERO):
@@ -168,7 +170,7 @@ class TaskPlacement:
 
 
 class Worksheet:
-    """Sub-jobs with tasks to place, and these tasks by sub-job. Mutates as they are taken out."""
+    """The tasks of one job that are still to place, by sub-job. Mutates as they are taken out."""
 
     def __init__(self, sub_jobs: Heap[SubJobInfo], tasks: dict[str, Heap[TaskInfo]]) -> None:
         self.sub_jobs = sub_jobs
@@ -182,12 +184,12 @@ class Worksheet:
         return Worksheet(self.sub_jobs.clone(), {uid: tasks.clone() for uid, tasks in self.tasks.items()})
 
     def take(self, other: "Worksheet") -> None:
-        """Continue from the state of another worksheet."""
+        """Take over the remaining tasks of another worksheet, which a trial has reduced."""
         self.sub_jobs, self.tasks = other.sub_jobs, other.tasks
 
 
 def worksheet(session: VolcanoSession, job: JobInfo, wanted: Callable[[TaskInfo], bool]) -> Worksheet:
-    """The worksheet of a job's pending tasks that are `wanted`.
+    """Create the worksheet of a job from those of its pending tasks that are `wanted`.
 
     The sub-jobs that the job still needs to run come first (organizeJobWorksheet).
     """
@@ -233,7 +235,7 @@ def _required(session: VolcanoSession, job: JobInfo) -> set[str]:
 
 
 class DomainSearch:
-    """Tries domains for the jobs of one action."""
+    """Finds the domain (hyper node) for each job of one action, by trying to place the job in it."""
 
     def __init__(self, session: VolcanoSession, placing: TaskPlacement) -> None:
         self._session = session
@@ -241,7 +243,10 @@ class DomainSearch:
         self.decisions = Decisions(session.domains)
 
     def for_job(self, job: JobInfo, sheet: Worksheet, below: HyperNodeInfo) -> VolcanoStatement | None:
-        """Place a job in the best domain of the first gradient with a domain that fits it; None if there is none."""
+        """Place a job in its best domain at or below `below`; None if it fits in none.
+
+        The first gradient that has a domain for the job decides.
+        """
         session = self._session
         if not sheet:
             return None
@@ -272,8 +277,7 @@ class DomainSearch:
     def for_sub_job(
         self, sub_job: SubJobInfo, sheet: Worksheet, below: HyperNodeInfo
     ) -> tuple[VolcanoStatement | None, float]:
-        """Place a sub-job likewise, at or below `below`, the domain tried for its job; returns also that domain's
-        score.
+        """Place a sub-job in its best domain at or below `below`; returns the placement and the domain's score.
 
         (None, 0.0) if no domain fits; a placement by nomination scores 0.
         """
@@ -310,7 +314,7 @@ class DomainSearch:
     def from_nomination(
         self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], below: HyperNodeInfo
     ) -> VolcanoStatement | None:
-        """Place tasks on their nominated nodes; None, with all nominations dropped, if one does not fit."""
+        """Place a sub-job's tasks on their nominated nodes; None, with all nominations dropped, if one does not fit."""
         pinned = sub_job.nominated_hyper_node
         statement = self._redeem(sub_job, tasks)
         if statement is None:

@@ -43,7 +43,7 @@ class Bundle(Struct, frozen=True, kw_only=True):
 
     @property
     def costs(self) -> Resource:
-        """The request of the whole job if its gang breaks; otherwise nothing."""
+        """The resources lost beyond its tasks: the request of the whole job if its gang breaks, otherwise nothing."""
         return requested(self.job.tasks.values()) if self.whole else Resource()
 
 
@@ -120,7 +120,7 @@ def only_allowed(bundles: Iterable[Bundle], allowed: Iterable[TaskInfo]) -> list
 
 
 def in_order(bundles: Sequence[Bundle], need: Resource, before: Callable[[Bundle, Bundle], int]) -> list[Bundle]:
-    """Bundles above the minimum first, then in `before` order, then by resources freed per loss."""
+    """Bundles in the order of eviction: those that keep their gang first, then by `before`, then by gain per loss."""
 
     def compare(left: Bundle, right: Bundle) -> int:
         if left.whole != right.whole:
@@ -144,7 +144,7 @@ def _gain(bundle: Bundle, need: Resource) -> float:
 
 
 class NominationPlan(Struct, frozen=True):
-    """The steps that place a gang, and the hyper node of each sub-job."""
+    """How a gang can be placed in a domain after evictions: the steps, and the hyper node of each sub-job."""
 
     operations: list[StatementStep]
     places: dict[str, str]
@@ -160,9 +160,7 @@ def plan(
     *,
     remembers: bool,
 ) -> NominationPlan | None:
-    """A plan to place enough of the job in the domain once the victims are evicted, or None; the session is
-    unchanged.
-    """
+    """Try whether the job's gang fits the domain once `victims` are evicted; None if not. Changes nothing."""
     sheet = worksheet(session, job, lambda task: not task.gated and not task.request.is_empty())
     if not sheet or not session.real_node_list.get(domain):
         return None
@@ -272,12 +270,12 @@ class GangOptions(Struct, frozen=True, kw_only=True):
 
 
 def gangpreempt(session: VolcanoSession) -> None:
-    """Preempt jobs of lower priority in the same queue for starving jobs."""
+    """Evict jobs of lower priority in the same queue so that starving gangs fit, domain by domain."""
     _GangEviction(session, "gangpreempt", VictimRequester.GANG_PREEMPT).run()
 
 
 def gangreclaim(session: VolcanoSession) -> None:
-    """Reclaim from jobs of other queues for starving jobs."""
+    """Evict jobs of other queues so that starving gangs fit, domain by domain."""
     _GangEviction(session, "gangreclaim", VictimRequester.GANG_RECLAIM).run()
 
 

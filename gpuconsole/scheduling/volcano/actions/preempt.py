@@ -24,19 +24,19 @@ LEAST_PRIORITY = 2**31
 
 
 class CandidateLimits(Struct, frozen=True, kw_only=True):
-    """How many candidate nodes are collected: a percentage of the nodes, between `least` and `most`."""
+    """Limits of the number of candidate nodes for preemption: a percentage of all, between `least` and `most`."""
 
     percentage: int = 10
     least: int = 1
     most: int = 100
 
     def enough(self, nodes: int) -> int:
-        """The number of candidates after which the search stops, out of this number of nodes."""
+        """The number of candidates after which the search stops, in a cluster of this many nodes."""
         return min(max(nodes * self.percentage // 100, self.least), self.most, nodes)
 
 
 class NodeCandidate(Struct, frozen=True):
-    """A node and its victims, the most important first."""
+    """A node on which preemption helps, and the victims there, the most important first."""
 
     node: str
     victims: tuple[TaskInfo, ...]
@@ -130,7 +130,7 @@ class PreemptOptions(Struct, frozen=True, kw_only=True):
     """Arguments of the preempt action."""
 
     remembers: bool = True
-    """True skips nodes that rejected a task of the same role (predicateErrorCacheEnable)."""
+    """True if nodes that rejected a task are skipped for tasks of the same role (predicateErrorCacheEnable)."""
     topology_aware: bool = False
     candidates: CandidateLimits = CandidateLimits()
 
@@ -149,7 +149,7 @@ class PreemptOptions(Struct, frozen=True, kw_only=True):
 
 
 def preempt(session: VolcanoSession) -> None:
-    """Let the starving jobs of each queue preempt others, then their own tasks each other."""
+    """Let starving jobs preempt others of their queue, then let tasks preempt others of their own job."""
     _Preemption(session, PreemptOptions.of(session.configuration.arguments_of(PREEMPT))).run()
 
 

@@ -36,7 +36,7 @@ RECLAIM = "reclaim"
 
 
 def reclaim(session: VolcanoSession) -> None:
-    """Let each queue that is not overused reclaim for its starving jobs, in queue order."""
+    """Let the starving jobs of queues that are not overused evict tasks of other queues, in queue order."""
     queues, starving = starving_by_queue(session)
     while queues:
         queue = queues.pop()
@@ -113,7 +113,7 @@ SHUFFLE = "shuffle"
 
 
 def shuffle(session: VolcanoSession) -> None:
-    """Evict the victims of the first tier that names any."""
+    """Evict the running tasks that plugins name as victims: those of the first tier that names any."""
     running = [task for job in session.jobs.values() for _, task in sorted(job.of_status(TaskStatus.RUNNING).items())]
     for victim in session.victim_tasks(running):
         session.evict(victim, SHUFFLE)

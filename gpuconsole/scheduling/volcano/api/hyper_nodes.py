@@ -46,7 +46,7 @@ Tree = Mapping[str, HyperNodeInfo]
 
 
 def below(info: HyperNodeInfo) -> list[str]:
-    """Names of the hyper nodes that it lists as members; only exact names can be hyper nodes."""
+    """Names of the hyper nodes that a hyper node lists as members; only exact names count."""
     return [member.exact for member in info.members if member.type == HYPER_NODE and member.exact]
 
 
@@ -70,7 +70,7 @@ def _parent(tree: Tree, name: str) -> str:
 
 
 def lowest_common(tree: Tree, first: str, second: str) -> str:
-    """The lowest common ancestor; an empty name is ignored. Empty if there is none."""
+    """The lowest common ancestor of two hyper nodes; an empty name is ignored. Empty if there is none."""
     if not first or not second:
         return first or second
     above = set(ancestors(tree, first))
@@ -78,7 +78,7 @@ def lowest_common(tree: Tree, first: str, second: str) -> str:
 
 
 def leaves(tree: Tree, name: str) -> set[str]:
-    """The hyper nodes at or below it whose members are no hyper nodes."""
+    """The hyper nodes at or below `name` that contain nodes instead of hyper nodes."""
     found, seen, waiting = set(), set(), [name]
     while waiting:
         info = tree.get(waiting.pop())
@@ -93,7 +93,7 @@ def leaves(tree: Tree, name: str) -> set[str]:
 
 
 def choosing_leaves(tree: Tree) -> set[str]:
-    """Leaves that select nodes by pattern or labels: their members change with the nodes."""
+    """The leaves that select nodes by pattern or labels, so that their members change with the nodes."""
     return {
         name
         for name, info in tree.items()
@@ -103,7 +103,7 @@ def choosing_leaves(tree: Tree) -> set[str]:
 
 
 def chooses(info: HyperNodeInfo, node: Node) -> bool:
-    """True if one of its members selects the node by pattern or labels, not by name."""
+    """True if a member of the hyper node selects the node by pattern or labels, not by name."""
     return any(
         node.name in chosen(HyperNodeMember("Node", None, member.pattern, member.selector), (node,))
         for member in info.members
@@ -134,8 +134,8 @@ def chosen(member: HyperNodeMember, nodes: Iterable[Node]) -> set[str]:
 class HyperNodes:
     """All hyper nodes and the tree that they form (api.HyperNodesInfo). Mutates; the tree is built on access.
 
-    `problem` says so if a hyper node has two parents or is its own ancestor: jobs with a network topology are not
-    scheduled then.
+    While `problem` is not empty, jobs with a network topology are not scheduled: a hyper node has two parents or is its
+    own ancestor.
     """
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class HyperNodes:
         self._built = False
 
     def set_node(self, node: Node) -> None:
-        """Apply a node; the tree is rebuilt only if a pattern or labels select the node, or did."""
+        """Apply a node that appeared or changed; the tree is rebuilt if a pattern or labels select the node, or did."""
         before, self._nodes[node.name] = self._nodes.get(node.name), node
         if before is not None and before.labels == node.labels:
             return
@@ -255,7 +255,7 @@ TOP = "<cluster-top-hypernode>"
 
 
 class HyperNodeDomains:
-    """The hyper nodes of one session. Mutates once, when the session is opened."""
+    """One session's view of the hyper nodes: a tree with one root, and jobs' domains. Mutates once, by `open`."""
 
     def __init__(
         self,
@@ -292,7 +292,7 @@ class HyperNodeDomains:
                 self._find_places(job)
 
     def common(self, left: str, right: str) -> str:
-        """The lowest common ancestor; an empty name is ignored. Empty if there is none."""
+        """The lowest common ancestor of two hyper nodes; an empty name is ignored. Empty if there is none."""
         return lowest_common(self.hyper_nodes, left, right)
 
     def lowest_of(self, node: str) -> str:
@@ -348,7 +348,7 @@ class HyperNodeDomains:
 
 
 def number_tiers(job: JobInfo, tier_names: Mapping[str, int]) -> None:
-    """Replace known tier names by tiers."""
+    """Replace tier names in a job's topology constraints by tier numbers; unknown names stay."""
     units: list[JobInfo | SubJobInfo] = [job, *job.sub_jobs.values()]
     for unit in units:
         demand = unit.network_topology
@@ -358,8 +358,9 @@ def number_tiers(job: JobInfo, tier_names: Mapping[str, int]) -> None:
 
 
 def harden(job: JobInfo, top: int) -> None:
-    """Turn soft constraints into hard ones: the job's of the root's tier, those of sub-jobs of the job's tier, if it
-    has one.
+    """Turn soft topology constraints into hard ones that every domain satisfies, with `top`, the root's tier.
+
+    A sub-job's gets the highest tier of its job's, if it has one.
     """
     if job.is_soft:
         job.network_topology = NetworkTopology("hard", top)

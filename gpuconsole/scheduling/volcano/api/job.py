@@ -54,7 +54,7 @@ class PredicateCode(IntEnum):
 
 
 class PredicateStatus(Struct, frozen=True):
-    """One plugin's result for a task on a node."""
+    """One plugin's rejection of a task on a node."""
 
     code: PredicateCode
     reason: str = ""
@@ -71,7 +71,7 @@ class FitError(Struct, frozen=True):
 
     @classmethod
     def saying(cls, code: PredicateCode, *reasons: str, plugin: str = "") -> "FitError":
-        """An error of one code with a status for each reason."""
+        """An error with a status of this code for each of the given reasons."""
         return cls(tuple(PredicateStatus(code, reason, plugin) for reason in reasons))
 
     @property
@@ -84,7 +84,7 @@ class FitError(Struct, frozen=True):
         return f"task {self.task} on node {self.node} fit failed: {', '.join(self.reasons)}"
 
     def has(self, *codes: PredicateCode) -> bool:
-        """True if any plugin ended with one of the codes."""
+        """True if a plugin rejected the task with one of the codes."""
         return any(status.code in codes for status in self.statuses)
 
     @property
@@ -124,12 +124,12 @@ class FitErrors:
 
 
 def histogram(reasons: Mapping[str, int]) -> str:
-    """`1 reason a, 3 reason b`, sorted as texts."""
+    """Reasons with the number of nodes, as one text: `1 reason a, 3 reason b`, sorted as texts."""
     return ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
 
 
 def insufficient(resources: Iterable[str]) -> str:
-    """`Insufficient cpu` for the first of the resources; empty for none."""
+    """The reason for a node with too little of the first of these resources, `Insufficient cpu`; empty for none."""
     first = next(iter(resources), "")
     return f"Insufficient {first}" if first else ""
 
@@ -138,7 +138,7 @@ NONE: Mapping[str, TaskInfo] = {}
 
 
 class Gang:
-    """Tasks of which `min_available` have to run together. Mutates by `index` and `unindex`."""
+    """Tasks of which at least `min_available` have to run together. Mutates by `index` and `unindex`."""
 
     __slots__ = ("min_available", "task_status_index", "tasks")
 
@@ -208,7 +208,7 @@ _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class SubJobInfo(Gang):
-    """A sub-job (api.SubJobInfo). Mutates as its job does."""
+    """A sub-job: tasks of a job that form a gang of their own (api.SubJobInfo). Mutates as its job does."""
 
     __slots__ = (
         "allocated_hyper_node",
@@ -250,7 +250,7 @@ class SubJobInfo(Gang):
 
     @property
     def hard_tier(self) -> int | None:
-        """The highest tier that a hard topology allows; None where there is none."""
+        """The highest tier of a domain in which the sub-job may run; None without a hard topology."""
         return hard_tier(self.network_topology)
 
     @property
@@ -270,7 +270,7 @@ class SubJobInfo(Gang):
         return total
 
     def copy_status(self, source: "SubJobInfo") -> None:
-        """Take over the allocated and nominated hyper nodes of another copy."""
+        """Take over the allocated and nominated hyper nodes from another copy of the sub-job."""
         self.allocated_hyper_node = source.allocated_hyper_node
         self.nominated_hyper_node = source.nominated_hyper_node
 
@@ -309,7 +309,7 @@ def sub_job_id(job: str, policy: str, values: Sequence[str]) -> str:
 
 
 class Roles:
-    """Checks of one job's roles against its current tasks."""
+    """Checks whether each role of a job has its minimum of tasks."""
 
     __slots__ = ("job",)
 
@@ -318,7 +318,7 @@ class Roles:
 
     @property
     def judged(self) -> bool:
-        """False if the job's minimum is below the sum of its roles' minimums: then only the job's counts."""
+        """True if the minimums of roles apply: not if their sum exceeds the job's minimum, which then counts alone."""
         return self.job.min_available >= self.job.task_min_available_total
 
     def valid(self) -> bool:
@@ -370,14 +370,14 @@ READY = "pod group is ready"
 
 
 class DisruptionBudget(Struct, frozen=True):
-    """How many of a job's pods must stay or may be disrupted, by its annotations; empty means no limit."""
+    """A job's limits on evictions from its annotations: pods that must stay, or may be disrupted; empty: no limit."""
 
     min_available: str = ""
     max_unavailable: str = ""
 
 
 class JobInfo(Gang):
-    """A job (api.JobInfo). Mutates: tasks come, go and change their status through it."""
+    """A job: the tasks of one PodGroup, and its gang's state (api.JobInfo). Mutates with its tasks."""
 
     __slots__ = (
         "allocated",
@@ -460,7 +460,7 @@ class JobInfo(Gang):
             self.min_sub_jobs = {group_id(self.uid, policy.name): policy.least or 0 for policy in group.sub_groups}
 
     def set_min_members(self, group: PodGroup) -> None:
-        """Set how many tasks of each role it needs, and their sum (ParseMinMemberInfo)."""
+        """Set the minimum of tasks of each role and their sum, from the PodGroup (ParseMinMemberInfo)."""
         self.task_min_available = dict(group.min_task_member)
         self.task_min_available_total = sum(group.min_task_member.values())
 
@@ -516,7 +516,7 @@ class JobInfo(Gang):
         return Resource.of(self.pod_group.min_resources)
 
     def elastic_resources(self) -> Resource:
-        """The part of its allocation above minResources."""
+        """The part of its allocated resources above minResources."""
         return exceeded_part(self.allocated, self.min_resources())
 
     def gated_resources(self) -> Resource:
@@ -544,7 +544,7 @@ class JobInfo(Gang):
 
     @property
     def is_pending(self) -> bool:
-        """True if it has no PodGroup or one that is not enqueued, so that its tasks are not tried yet."""
+        """True if its tasks are not tried yet, because its PodGroup is missing or not enqueued."""
         return self.pod_group is None or self.phase in ("", "Pending")
 
     @property
@@ -579,7 +579,7 @@ class JobInfo(Gang):
 
     @property
     def hard_tier(self) -> int | None:
-        """The highest tier that a hard topology allows; None where there is none."""
+        """The highest tier of a domain in which the job may run; None without a hard topology."""
         return hard_tier(self.network_topology)
 
     @property

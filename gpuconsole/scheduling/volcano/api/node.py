@@ -38,7 +38,7 @@ NO_USAGE = NodeUsage()
 
 
 class NodeInfo:
-    """A node (api.NodeInfo). Mutates: its sums follow its tasks.
+    """A node with its tasks and the resources that they leave (api.NodeInfo). Mutates: its sums follow its tasks.
 
     It holds copies of tasks, so that a task's status can change before the node is updated.
     """
@@ -130,7 +130,7 @@ class NodeInfo:
         self.used.sub(copy.request)
 
     def update_task(self, task: TaskInfo) -> None:
-        """Apply the changed status of a task."""
+        """Apply the changed status of a task to the node's sums."""
         self.remove_task(task)
         self.add_task(task)
 
@@ -193,7 +193,7 @@ NONE: Mapping[str, Pod] = {}
 
 
 class NodePods:
-    """Pods by node and key, with a log of changes."""
+    """The pods on each node, as kube-scheduler's filters and scores see them, with a log of changes."""
 
     def __init__(self, nodes: Iterable[NodeInfo]) -> None:
         described = list(nodes)

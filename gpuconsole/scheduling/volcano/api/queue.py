@@ -14,7 +14,7 @@ from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUS, HIERARCHY, 
 
 
 class QueueInfo:
-    """A queue (api.QueueInfo). `hierarchy` and `weights` are slash-separated, from the root to the queue (hdrf)."""
+    """A queue of the session (api.QueueInfo). `hierarchy` and `weights` are paths from the root to the queue (hdrf)."""
 
     __slots__ = ("hierarchy", "name", "queue", "uid", "weight", "weights")
 
@@ -55,7 +55,7 @@ def reserved(job: JobInfo) -> Resource:
 
 
 def runs_with_room(job: JobInfo) -> bool:
-    """True if the job is Running with at least minMember tasks, so that the rest of its minResources stays reserved."""
+    """True if a running job keeps the rest of its minResources reserved, as at least minMember tasks are allocated."""
     group = job.pod_group
     if group is None or job.phase != "Running" or group.min_resources is None:
         return False
@@ -63,7 +63,7 @@ def runs_with_room(job: JobInfo) -> bool:
 
 
 class QueueAttributes:
-    """The sums of one queue. Mutates as tasks come and go."""
+    """What one queue deserves, may have, requests and has allocated. Mutates as tasks come and go."""
 
     __slots__ = (
         "allocated",
@@ -94,7 +94,7 @@ class QueueAttributes:
         """The most that it can get, without what is guaranteed to other queues."""
 
     def limit(self, total: Resource, guaranteed: Resource, capability: Resources) -> None:
-        """Set the most that it can get; `guaranteed` is the part of the total guaranteed to all queues together.
+        """Set the most that the queue can get; `guaranteed` is the sum of what all queues are guaranteed.
 
         A capability without cpu or memory does not limit these.
         """
@@ -105,7 +105,7 @@ class QueueAttributes:
             self.real_capability.set_min(self.capability, INFINITY)
 
     def count(self, job: JobInfo) -> None:
-        """Add a job's allocated, requested, inqueue and elastic resources."""
+        """Add a job's allocated, requested, inqueue and elastic resources to the queue's."""
         for status, tasks in job.task_status_index.items():
             for task in tasks.values():
                 if status in ALLOCATED_STATUS:
@@ -123,7 +123,7 @@ class QueueAttributes:
         return least.clone().add(self.allocated).add(self.inqueue).sub(self.elastic)
 
     def copy_into(self, twin: "QueueAttributes") -> None:
-        """Copy the attributes to `twin`; only `allocated` is independent there."""
+        """Copy the attributes to `twin`, which shares them except `allocated`."""
         twin.name, twin.weight, twin.share = self.name, self.weight, self.share
         twin.deserved, twin.allocated, twin.request = self.deserved, self.allocated.clone(), self.request
         twin.elastic, twin.inqueue, twin.guarantee = self.elastic, self.inqueue, self.guarantee

@@ -76,7 +76,7 @@ class Resource:
 
     @property
     def untouched(self) -> bool:
-        """True if cpu and memory are exactly 0 and no scalar is named."""
+        """True if no amount was set: cpu and memory are exactly 0 and no scalar is named."""
         return not (self.cpu or self.memory or self.scalars)
 
     def clone(self) -> "Resource":
@@ -160,7 +160,7 @@ class Resource:
         return self
 
     def sub(self, other: "Resource") -> "Resource":
-        """Subtract in place, also below zero, and return itself; scalars only if this vector has named any."""
+        """Subtract in place, also below zero, and return itself; scalars only if this vector names any."""
         self.cpu -= other.cpu
         self.memory -= other.memory
         mine = self.scalars
@@ -210,7 +210,7 @@ class Resource:
         return True
 
     def exceeding(self, other: "Resource", default: Default = ZERO) -> list[str]:
-        """Names of amounts that are more than in the other, in order (LessEqualWithResourcesName)."""
+        """Names of the resources of which there is more than in `other` (LessEqualWithResourcesName)."""
         pairs = ((CPU, self.cpu, other.cpu), (MEMORY, self.memory, other.memory))
         found = [name for name, left, right in pairs if not _at_most(left, right)]
         theirs = other.scalars or {}
@@ -220,7 +220,7 @@ class Resource:
         return found
 
     def exceeding_where_requested(self, other: "Resource", request: "Resource") -> list[str]:
-        """Requested names whose amount is more than in the other, in order.
+        """Names in `request` of which this vector has more than `other`.
 
         LessEqualWithDimensionAndResourcesName: without tolerance and without `pods`.
         """
@@ -253,7 +253,7 @@ class Resource:
         )
 
     def within_where_requested(self, other: "Resource", request: "Resource") -> list[str]:
-        """Requested names whose amount is no more than in the other, in order.
+        """Names in `request` of which this vector has no more than `other`.
 
         LessEqualPartlyWithDimension, which is true if there is any.
         """
@@ -268,9 +268,7 @@ class Resource:
         return [name for name in found if self.get(name) >= TOLERANCE or other.get(name) >= TOLERANCE]
 
     def greater_where_requested(self, other: "Resource | None", request: "Resource") -> list[str]:
-        """Requested names whose amount is more than in the other, None counting as empty
-        (GreaterPartlyWithDimension).
-        """
+        """Names in `request` of which this has more than `other` (None: empty); GreaterPartlyWithDimension."""
         if other is None:
             other = Resource()
         return [name for name in request._asked() if self.get(name) > other.get(name)]

@@ -47,7 +47,7 @@ def role_of(pod: Pod) -> str:
 
 
 def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str], otherwise: bool) -> bool:
-    """The value of the annotation, else of the label; False if it is invalid, `otherwise` if both are missing."""
+    """Whether a pod may be preempted, by its annotation, else its label; `otherwise` without both, False if invalid."""
     for place in (annotations, labels):
         if PREEMPTABLE in place:
             return parse_flag(place[PREEMPTABLE]) or False
@@ -55,7 +55,7 @@ def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str], other
 
 
 def revocable_zone(annotations: Mapping[str, str]) -> str:
-    """`*` if the pod may run on revocable nodes, else empty; without an annotation a preemptable one decides."""
+    """`*` if the pod may run on revocable nodes, else empty; without the annotation, only a preemptable pod may."""
     if REVOCABLE_ZONE in annotations:
         return "*" if annotations[REVOCABLE_ZONE] == "*" else ""
     return "*" if parse_flag(annotations.get(PREEMPTABLE, "")) else ""
@@ -86,13 +86,13 @@ class TaskStatus(IntEnum):
 
 
 ALLOCATED_STATUS = frozenset((TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED))
-"""Statuses of tasks that hold what they requested (AllocatedStatus)."""
+"""Statuses of tasks that hold the resources that they requested (AllocatedStatus)."""
 PREEMPTABLE_STATUS = frozenset((TaskStatus.BOUND, TaskStatus.RUNNING))
 """Statuses of tasks that can be evicted."""
 READY_STATUS = ALLOCATED_STATUS | {TaskStatus.SUCCEEDED}
-"""Statuses of tasks that count for their gang."""
+"""Statuses of tasks that count towards the minimum of their gang."""
 VALID_STATUS = READY_STATUS | {TaskStatus.PIPELINED, TaskStatus.PENDING}
-"""Statuses of tasks that count, or may still count, for their gang."""
+"""Statuses of tasks that count towards the minimum of their gang, or may later."""
 
 
 def status_of(pod: Pod) -> TaskStatus:
@@ -115,7 +115,7 @@ NO_CLAIMS: "Mapping[str, Mapping[str, DraResource]]" = {}
 
 
 class Transaction(Struct, frozen=True):
-    """The last attempt to place a task, kept after it was undone."""
+    """The outcome of the last attempt to place a task, kept after the attempt was undone."""
 
     status: TaskStatus
     node_name: str = ""
@@ -125,7 +125,7 @@ class Transaction(Struct, frozen=True):
 
 
 class TaskInfo:
-    """A task (api.TaskInfo). Mutates: its status and node follow the session's statements.
+    """A task: one pod in a session (api.TaskInfo). Mutates: its status and node follow the session's statements.
 
     `request` and `init_request` are shared by clones and are never edited.
     """
@@ -191,7 +191,7 @@ class TaskInfo:
         return f"TaskInfo({self.key} {self.status.label} {self.node_name})"
 
     def clone(self) -> "TaskInfo":
-        """An independent copy without the session's eviction flag and domain."""
+        """An independent copy, without what the session noted about its eviction and domain."""
         twin = TaskInfo.__new__(TaskInfo)
         twin.pod, twin.uid, twin.key = self.pod, self.uid, self.key
         twin.namespace, twin.name = self.namespace, self.name
@@ -222,7 +222,7 @@ class TaskInfo:
 
 
 def request_of(pod: Pod, ignored: Iterable[str] = ()) -> Resource:
-    """A pod's total request, and one of `pods` (GetPodResourceRequest)."""
+    """A pod's total request, which includes one of `pods` (GetPodResourceRequest); `ignored` resources are left out."""
     result = Resource.of(pod.template.requests, ignored)
     result.add_scalar(PODS, 1.0)
     return result
@@ -261,7 +261,7 @@ def qos_of(template: PodTemplate) -> Qos:
 
 
 class DraResource(Struct):
-    """Devices of one class (api.DRAResource). Mutates by `add` and `sub`."""
+    """Claimed devices of one class: their number and capacity (api.DRAResource). Mutates by `add` and `sub`."""
 
     count: int = 0
     capacity: dict[str, int] = field(default_factory=dict)

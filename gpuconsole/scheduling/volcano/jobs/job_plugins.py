@@ -29,14 +29,14 @@ from gpuconsole.scheduling.volcano.jobs.states import (
 
 
 def apply_env(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """Set VC_TASK_INDEX and its older name VK_TASK_INDEX."""
+    """env plugin: set the pod's index in VC_TASK_INDEX and its older name VK_TASK_INDEX."""
     index = index_in_name(pod.name)
     return replace(pod, env={**pod.env, "VK_TASK_INDEX": index, "VC_TASK_INDEX": index})
 
 
 Value = str | int | bool
 Flags = Mapping[str, Value]
-"""Default by flag name; its type is the type of the flag."""
+"""Default value by flag name; its type is the type of the flag."""
 
 
 def read_flags(arguments: Sequence[str], defaults: Flags) -> dict[str, Value]:
@@ -84,8 +84,9 @@ _HCCLRANK_FLAGS = {"master": "master", "worker": "worker"}
 
 
 def apply_hcclrank(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """Set the rank from the variable RANK, else from the pod's index, masters before workers; an existing rank
-    stays.
+    """hcclrank plugin: set the rank from the variable RANK, else by the pod's index; an existing rank stays.
+
+    Masters have the lower ranks, then workers.
     """
     if pod.annotations.get(RANK):
         return pod
@@ -105,7 +106,7 @@ def host(job: Job, task: JobTask, index: int) -> str:
 
 
 def hosts(job: Job, task: JobTask) -> list[str]:
-    """The DNS names of a task's pods; at most one if the template sets the hostname."""
+    """The DNS names of a task's pods; only that of the first if the template sets the hostname."""
     count = min(task.replicas, 1) if task.template.hostname else task.replicas
     return [host(job, task, index) for index in range(count)]
 
@@ -114,7 +115,7 @@ _MPI_FLAGS: Flags = {"master": "master", "worker": "worker", "port": 22}
 
 
 def apply_mpi(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """Set MPI_HOST for the master; other pods stay as they are."""
+    """mpi plugin: set MPI_HOST for the master; other pods stay as they are."""
     flags = read_flags(arguments, _MPI_FLAGS)
     workers = next((task for task in tasks_of(job) if task.name == flags["worker"]), None)
     if workers is None or task_of_pod(pod) != flags["master"]:
@@ -123,7 +124,7 @@ def apply_mpi(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
 
 
 class OwnedObjects(Struct, frozen=True, omit_defaults=True):
-    """Names of the objects that belong to a job besides its pods."""
+    """Names of the objects that plugins created for a job, by kind; they are deleted with the job's pods."""
 
     services: tuple[str, ...] = ()
     config_maps: tuple[str, ...] = ()
@@ -154,9 +155,7 @@ _PYTORCH_FLAGS: Flags = {
 
 
 def apply_pytorch(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """Set MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK (0 for the master, then the workers); nothing without a master
-    task.
-    """
+    """pytorch plugin: set MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK, 0 for the master; nothing without one."""
     flags = read_flags(arguments, _PYTORCH_FLAGS)
     tasks = {task.name: task for task in tasks_of(job)}
     master = tasks.get(str(flags["master"]))
@@ -188,11 +187,11 @@ _RAY_FLAGS: Flags = {
 
 
 class NoHead(ValueError):
-    """The job has no head task, so none of its pods can be created."""
+    """A job with the ray plugin has no head task, so none of its pods can be created."""
 
 
 def apply_ray(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """Set the `ray start` command if the template has the container of the pod's role.
+    """ray plugin: set the `ray start` command of the container for the pod's role, if the template has it.
 
     Raises:
         NoHead: the job has no head task.
@@ -213,17 +212,17 @@ def apply_ray(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
 
 
 def ray_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
-    """The service of the head."""
+    """The objects that the ray plugin creates: the service of the head."""
     return OwnedObjects(services=(f"{job.name}-head-svc",))
 
 
 def apply_ssh(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """The same pod: the plugin only mounts the secret, which is not simulated."""
+    """ssh plugin: return the same pod, because it only mounts a secret, which is not simulated."""
     return pod
 
 
 def ssh_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
-    """The secret with the key."""
+    """The objects that the ssh plugin creates: the secret with the key."""
     return OwnedObjects(secrets=(f"{job.name}-ssh",))
 
 
@@ -231,7 +230,7 @@ _SVC_FLAGS = {"publish-not-ready-addresses": False, "disable-network-policy": Fa
 
 
 def apply_svc(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """Set hostname, subdomain (by default the names of pod and job) and the variables of `host_environment`."""
+    """svc plugin: set hostname, subdomain (by default the pod's and job's name) and `host_environment`."""
     return replace(
         pod,
         hostname=pod.template.hostname or pod.name,
@@ -241,7 +240,7 @@ def apply_svc(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
 
 
 def host_environment(job: Job) -> dict[str, str]:
-    """`VC_<TASK>_HOSTS` and `VC_<TASK>_NUM` of each task."""
+    """The variables `VC_<TASK>_HOSTS` (DNS names of the pods) and `VC_<TASK>_NUM` (replicas) of each task."""
     found = {}
     for task in tasks_of(job):
         name, listed = task.name.replace("-", "_").upper(), hosts(job, task)
@@ -251,7 +250,7 @@ def host_environment(job: Job) -> dict[str, str]:
 
 
 def svc_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
-    """The service, its ConfigMap and, unless disabled, a NetworkPolicy that admits only the job's own pods."""
+    """The objects that the svc plugin creates: a service, a ConfigMap and, unless disabled, a NetworkPolicy."""
     closed = not read_flags(arguments, _SVC_FLAGS)["disable-network-policy"]
     return OwnedObjects(
         services=(job.name,),
@@ -265,7 +264,7 @@ _TENSORFLOW_FLAGS: Flags = {**{role: role for role in _ROLES}, "port": 2222}
 
 
 def apply_tensorflow(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
-    """Set TF_CONFIG, unless the job has a single pod."""
+    """tensorflow plugin: set TF_CONFIG, unless the job has a single pod."""
     tasks, flags = tasks_of(job), read_flags(arguments, _TENSORFLOW_FLAGS)
     if len(tasks) == 1 and tasks[0].replicas == 1:
         return pod
@@ -295,7 +294,7 @@ def _nothing(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
 
 
 class JobPlugin(Struct, frozen=True):
-    """A plugin's change to a new pod, and the objects that it creates for the job."""
+    """One job plugin: a function that changes a new pod, and one that names the objects created for the job."""
 
     on_pod: OnPod
     owned_objects: OwnedObjectsFunction = _nothing

@@ -54,12 +54,12 @@ def _limits(template: PodTemplate) -> dict[str, int]:
 
 
 def needs(parts: Iterable[tuple[PodTemplate, int]]) -> dict[str, int]:
-    """Total quota usage of this number of pods of each template; empty for no pods."""
+    """Total quota usage of (pod template, number of pods); empty for no pods."""
     return add(*(scale(quota_usage(template), count) for template, count in parts if count > 0))
 
 
 class Ranked(Struct, frozen=True):
-    """A task and the value of its pods' priority class."""
+    """A task with its priority, the value of its pods' priority class."""
 
     task: JobTask
     priority: int = 0
@@ -89,7 +89,7 @@ def group_of(job: Job, priorities: Mapping[str, int]) -> PodGroup:
 
 
 def updated(group: PodGroup, job: Job, priorities: Mapping[str, int]) -> PodGroup:
-    """Update an existing PodGroup to match the job; the same object if nothing changes.
+    """The existing PodGroup brought up to date with the job; the same object if nothing changes.
 
     minTaskMember keeps the tasks that the job no longer has.
     """
@@ -139,7 +139,7 @@ def sub_group(task: JobTask) -> SubGroupPolicy:
 
 
 def min_resources(job: Job, priorities: Mapping[str, int]) -> Resources:
-    """minResources of the gang as quota usage, counting the pods of tasks with the highest priority first.
+    """The PodGroup's minResources: quota usage of the gang's pods, of tasks with the highest priority first.
 
     If the job's minAvailable is below the sum of its tasks' minimums, its first pods count; otherwise the tasks'
     minAvailable, then further pods up to the job's minAvailable.

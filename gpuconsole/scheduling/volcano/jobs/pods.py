@@ -58,7 +58,7 @@ class VolumeClaimMissing(Exception):
 def with_claims(
     job: Job, exists: Callable[[str], bool], name_for: Callable[[int], str]
 ) -> tuple[Job, list[PersistentVolumeClaim]]:
-    """The job with a claim name for each volume, and the claims to create.
+    """Name a claim for each volume of a job; returns the job with these names, and the claims to create.
 
     `exists` gets `namespace/name`; `name_for` names the claim of the n-th volume.
 
@@ -92,14 +92,14 @@ def with_claims(
 
 
 def mounted(job: Job, template: PodTemplate) -> PodTemplate:
-    """A pod's template with the job's volumes, each claim once."""
+    """The template with the job's volumes added, each claim once."""
     claims = dict.fromkeys(volume.claim for volume in spec_of(job).volumes if volume.claim)
     added = tuple(PodVolume(name=f"{job.name}-{number}", claim=claim) for number, claim in enumerate(claims))
     return replace(template, volumes=(*template.volumes, *added)) if added else template
 
 
 def pod_of(job: Job, task: JobTask, index: int, **own: Any) -> Pod:
-    """Build a pod of a task; `own` are further fields of the pod.
+    """Build the pod of a task with this index; `own` are further fields of the pod.
 
     Its priority class is the job's if the template names none, and the job's volumes are mounted.
     """
@@ -161,11 +161,11 @@ def _copied(source: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
 
 
 Conditions = tuple[tuple[VolcanoPhase, Time], ...]
-"""Phases of a job and since when it was in each, in order."""
+"""(phase, since when) of the phases that a job was in, in order."""
 
 
 def counted(status: VolcanoStatus, pods: Iterable[Pod], terminating: int) -> VolcanoStatus:
-    """The status with the pods counted by phase and by task, and with this number of terminating pods."""
+    """The status with current counts: `pods` by phase and by task, and this number of terminating pods."""
     phases = dict.fromkeys(PodPhase, 0)
     tasks: dict[str, dict[str, int]] = {}
     for pod in pods:
@@ -191,12 +191,12 @@ def with_condition(conditions: Conditions, phase: VolcanoPhase, now: Time) -> Co
 
 
 def in_phase(status: VolcanoStatus, now: Time) -> VolcanoStatus:
-    """The status with its transition time and the condition of its current phase set to now."""
+    """The status after a change to its current phase at `now`: transition time and condition are set."""
     return replace(status, transition=now, conditions=with_condition(status.conditions, status.phase, now))
 
 
 class Killing(Struct, frozen=True):
-    """The pods to delete, and the job's status afterwards."""
+    """Result of `kill`: the pods to delete, and the job's status afterwards."""
 
     delete: tuple[Pod, ...]
     """The caller marks them as out of sync first, so that their later events are ignored, and deletes the PodGroup."""
@@ -259,8 +259,9 @@ def may_start(job: Job, task: JobTask, pods: Mapping[str, Pod]) -> bool:
 
 
 def is_up(job: Job, name: str, pods: Mapping[str, Pod]) -> bool:
-    """True if at least minAvailable pods of a task are ready or have succeeded, or if it has no minAvailable; False if
-    there is no such task.
+    """True if at least minAvailable pods of a task are ready or succeeded, or if it has no minAvailable.
+
+    False if there is no task of this name.
     """
     task = next((task for task in tasks_of(job) if task.name == name), None)
     if task is None:
@@ -278,7 +279,7 @@ PENDING = "Pending"
 
 
 class Syncing(Struct, frozen=True):
-    """Pods to create and delete, and the job's status afterwards."""
+    """Result of `sync`: pods to create and delete, and the job's status afterwards."""
 
     create: tuple[Pod, ...]
     delete: tuple[Pod, ...]
@@ -298,7 +299,7 @@ def sync(job: Job, pods: Sequence[Pod], group_phase: str, now: Time, update: Upd
 
 
 def initial(job: Job, now: Time) -> VolcanoStatus:
-    """The job's status; that of a new job becomes Pending."""
+    """The status from which a job continues; that of a new job becomes Pending."""
     status = job.volcano_status
     if status.phase is not VolcanoPhase.NEW:
         return status

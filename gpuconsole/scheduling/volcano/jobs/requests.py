@@ -34,7 +34,7 @@ class JobRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     job_uid: str = ""
     task: str = ""
     pod: str = ""
-    """The pod's name."""
+    """The name of the pod with the event; empty for events of the job."""
     pod_uid: str = ""
     partition: str = ""
     event: JobEvent | None = None
@@ -128,7 +128,7 @@ _INTERNAL = (JobEvent.OUT_OF_SYNC, JobEvent.COMMAND_ISSUED, JobEvent.POD_RUNNING
 
 
 class Reaction(Struct, frozen=True):
-    """The action to take, and its delay."""
+    """What the controller does about a request: the action, and its delay."""
 
     action: JobAction = JobAction.SYNC_JOB
     delay: Span = 0
@@ -186,7 +186,7 @@ _TARGETS = {
 
 
 class Delayed(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An action that runs at `due` unless it is cancelled."""
+    """An action that waits for its timeout: it runs at `due` unless it is cancelled."""
 
     request: JobRequest
     action: JobAction
@@ -194,7 +194,7 @@ class Delayed(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Delays = Mapping[str, Delayed]
-"""Delayed action by the name of the pod whose event caused it; the key is empty for an event of the whole job."""
+"""Waiting action by the name of the pod whose event caused it; the key is empty for an event of the whole job."""
 
 
 def target_of(action: JobAction, request: JobRequest) -> PodTarget | None:
@@ -236,8 +236,7 @@ def outlived(delays: Delays, request: JobRequest) -> Delays:
 
 
 def settled(delays: Delays, action: JobAction, request: JobRequest) -> Delays:
-    """Cancel the delayed actions that have the same kind of target, and the same target, as an action that was carried
-    out.
+    """Cancel the delayed actions that an executed action replaces: same kind of target, and the same target.
 
     Internal actions such as SyncJob cancel nothing.
     """

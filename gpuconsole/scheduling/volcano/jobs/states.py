@@ -49,7 +49,7 @@ BUDGET_MOST = "volcano.sh/jdb-max-unavailable"
 COPIED_LABELS = (PREEMPTABLE, COOLDOWN)
 """Labels that pods take over from their Job, and PodGroups from a pod that belongs to no Job."""
 COPIED_ANNOTATIONS = (*COPIED_LABELS, REVOCABLE_ZONE)
-"""Annotations that they take over likewise, besides one of the disruption budgets."""
+"""Annotations that pods and PodGroups take over likewise, besides one of the disruption budgets."""
 DEFAULT_TASK = "default"
 
 
@@ -57,7 +57,7 @@ NOTHING = VolcanoSpec()
 
 
 class JobTask(Struct, frozen=True):
-    """A task with its number of pods and their template."""
+    """A task of a Volcano Job: a number of pods with one template."""
 
     name: str
     replicas: int
@@ -145,7 +145,7 @@ def index_of_pod(pod: Pod) -> int:
 
 
 def index_in_name(name: str) -> str:
-    """The last part of a pod's name, after a dash; empty if the name has fewer than three parts."""
+    """The index at the end of a pod's name `JOB-TASK-INDEX`; empty if the name has fewer than three parts."""
     parts = name.split("-")
     return parts[-1] if len(parts) >= 3 else ""
 
@@ -170,7 +170,7 @@ class TargetType(StrEnum):
 
 
 class PodTarget(Struct, frozen=True, omit_defaults=True):
-    """The pods that an action targets."""
+    """The part of a job that an action targets: a task, a partition or one pod."""
 
     type: TargetType
     task: str = ""
@@ -179,18 +179,18 @@ class PodTarget(Struct, frozen=True, omit_defaults=True):
 
 
 Update = Callable[[Job, VolcanoStatus], VolcanoStatus]
-"""Computes the new status once pods are counted; the same object if the phase does not change."""
+"""Computes the job's new status after pods were counted; returns the same object if the phase does not change."""
 ENDED = frozenset((PodPhase.SUCCEEDED, PodPhase.FAILED))
 NONE: frozenset[PodPhase] = frozenset()
 
 
 def unchanged(job: Job, status: VolcanoStatus) -> VolcanoStatus:
-    """Keep the status as it is."""
+    """The `Update` that keeps the status as it is."""
     return status
 
 
 class ActionPlan(Struct, frozen=True):
-    """The operation, the pods that it targets, and the change of the status."""
+    """What an action does in the job's phase: the operation, the pods that it targets, and the change of status."""
 
     call: ControllerCall
     retain: frozenset[PodPhase] = NONE
@@ -317,7 +317,7 @@ Queues = Mapping[str, VolcanoQueue]
 
 
 def next_queue_state(state: str, action: JobAction, busy: bool) -> str:
-    """The state after an action; a `busy` queue has PodGroups and stays Closing until they are gone."""
+    """The queue's state after an action; a `busy` queue has PodGroups and stays Closing until they are gone."""
     shut = CLOSING if busy else CLOSED
     match state, action:
         case _, JobAction.OPEN_QUEUE:

@@ -27,13 +27,13 @@ from gpuconsole.scheduling.volcano.session_plugins import (
 )
 
 COUNT = "deviceclass/"
-"""`deviceclass/CLASS` counts devices of a class."""
+"""Prefix of a device quota: `deviceclass/CLASS` limits the number of devices of a class."""
 CAPACITY = ".deviceclass/"
-"""`DIMENSION.deviceclass/CLASS` sums up a capacity dimension of the devices of a class."""
+"""Infix of a capacity quota: `DIMENSION.deviceclass/CLASS` limits the total of a dimension over a class's devices."""
 
 
 class DeviceQuota:
-    """The device quota of one queue, and its claims. Mutates as tasks come and go."""
+    """How many devices of each class one queue may claim, and has claimed. Mutates as tasks come and go."""
 
     __slots__ = ("allocated", "by_amount", "capability", "inqueue", "references")
 
@@ -89,7 +89,7 @@ class DeviceQuota:
                 self.allocated[name].sub(request)
 
     def takes(self, task: TaskInfo) -> bool:
-        """True if the quota allows the claims of the task that no counted task uses already."""
+        """True if the quota has capacity for the task's claims, except those that a counted task uses already."""
         if not task.claim_dra:
             return self.has_room(task.dra, promised=False)
         new: dict[str, DraResource] = {}
@@ -99,7 +99,7 @@ class DeviceQuota:
         return self.has_room(new, promised=False)
 
     def has_room(self, claimed: Devices, *, promised: bool) -> bool:
-        """True if no quota is exceeded; with `promised`, devices of enqueued jobs count as used."""
+        """True if no quota would be exceeded; with `promised`, devices that enqueued jobs will claim count as used."""
         return all(self._fits(name, request, promised) for name, request in claimed.items() if name in self.capability)
 
     def _fits(self, name: str, request: DraResource, promised: bool) -> bool:
@@ -157,7 +157,7 @@ ROOT = "root"
 
 
 class CapacityQueueAttributes(QueueAttributes):
-    """A queue with its place in the tree. Mutates as tasks come and go."""
+    """What one queue deserves, may have and uses, and its place in the tree. Mutates as tasks come and go."""
 
     __slots__ = ("ancestors", "children", "devices")
 
@@ -179,7 +179,9 @@ class CapacityQueueAttributes(QueueAttributes):
         return twin
 
     def weigh(self) -> None:
-        """Set the share; 1 if the queue deserves nothing, so that it comes after queues below what they deserve."""
+        """Set the share: allocated per deserved resources; 1 if it deserves nothing, so that needier queues come
+        first.
+        """
         self.share = 1.0 if self.deserved.is_empty() else dominant_share(self.allocated, self.deserved)
 
     def gain(self, task: TaskInfo) -> None:
@@ -207,18 +209,18 @@ class CapacityQueues:
         return CapacityQueues({name: attr.clone() for name, attr in self.attributes.items()}, tree=self.tree)
 
     def line(self, queue: str) -> list[CapacityQueueAttributes]:
-        """The queue and its ancestors, up to the root."""
+        """The attributes of the queue and of its ancestors, up to the root."""
         attr = self.attributes[queue]
         return [attr, *(self.attributes[name] for name in reversed(attr.ancestors))]
 
     def gain(self, queue: str, task: TaskInfo) -> None:
-        """Count a task that got a node in its queue and all ancestors."""
+        """Count a task that got a node, in its queue and in all ancestors."""
         for attr in self.line(queue):
             attr.gain(task)
         self.attributes[queue].weigh()
 
     def lose(self, queue: str, task: TaskInfo) -> None:
-        """Stop counting a task that lost its node in its queue and all ancestors."""
+        """Stop counting a task that lost its node, in its queue and in all ancestors."""
         for attr in self.line(queue):
             attr.lose(task)
         self.attributes[queue].weigh()
@@ -227,7 +229,7 @@ class CapacityQueues:
 def side_by_side(
     attrs: dict[str, CapacityQueueAttributes], queues: Mapping[str, QueueInfo], jobs: Iterable[JobInfo], total: Resource
 ) -> None:
-    """Set the attributes of queues without hierarchy; queues without jobs are removed."""
+    """Set the attributes of all queues where there is no hierarchy; queues without jobs are removed."""
     guaranteed = Resource()
     for queue in queues.values():
         guaranteed.add(Resource.of(queue.queue.guarantee))
@@ -248,8 +250,7 @@ def side_by_side(
 def grow(
     attrs: dict[str, CapacityQueueAttributes], queues: Mapping[str, QueueInfo], jobs: Iterable[JobInfo], total: Resource
 ) -> bool:
-    """Arrange the queues as a tree and set their attributes; False if that is impossible, and nothing is scheduled
-    then.
+    """Arrange the queues as a tree and set their attributes; False if they form none: nothing is scheduled then.
 
     It is impossible without a root, with a missing parent or a cycle, and if a queue with children has jobs.
     """
@@ -349,7 +350,7 @@ def _inherit(attrs: dict[str, CapacityQueueAttributes], attr: CapacityQueueAttri
 
 
 class Reclaiming:
-    """Selects victims in other queues."""
+    """Selects the victims when a queue below its deserved resources reclaims from other queues."""
 
     def __init__(self, session: VolcanoSession, attrs: CapacityQueues, level: int, *, ready: bool) -> None:
         self._session = session
@@ -421,7 +422,7 @@ class Reclaiming:
 
 
 def above(attr: CapacityQueueAttributes, level: int) -> str:
-    """The ancestor `level` steps above a queue; empty if there is none."""
+    """Name of the ancestor `level` steps above a queue; empty if there is none."""
     return attr.ancestors[-level] if level <= len(attr.ancestors) else ""
 
 

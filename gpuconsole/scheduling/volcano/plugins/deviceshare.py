@@ -38,7 +38,10 @@ def groups_of(kind: str, known: Sequence[MigModel]) -> tuple[MigGroup, ...]:
 
 
 def pick(groups: Sequence[MigGroup], used: Collection[MigInstance], memory: int) -> tuple[MigInstance, int] | None:
-    """The smallest instance with at least this memory (MiB), and its memory; None if the card has none (findMatch)."""
+    """Choose a card's smallest free MIG instance with at least this memory (MiB); None if it has none (findMatch).
+
+    Returns the instance and its memory.
+    """
     taken = {name for name, _ in used}
     for group in [one for one in groups if one.name in taken] or groups:
         positions = sorted(position for name, position in used if name == group.name)
@@ -94,7 +97,7 @@ ALL_CORES = 100
 
 
 class CardShare(Struct, frozen=True):
-    """A pod's part of one card; memory in MiB, cores in percent."""
+    """The part of one card that a pod has: memory in MiB, cores in percent."""
 
     index: int
     memory: int = 0
@@ -104,17 +107,17 @@ class CardShare(Struct, frozen=True):
 
 
 class CardRequest(Struct, frozen=True):
-    """One container's request: a number of cards, with memory (MiB) and cores (percent) of each."""
+    """What one container requests: a number of cards, with memory (MiB) and cores (percent) of each."""
 
     cards: int
     memory: int = 0
     percentage: int | None = None
-    """Percentage of the card's memory, which replaces `memory`; None if that counts."""
+    """Percentage of the card's memory, used instead of `memory`; None if `memory` counts."""
     cores: int = 0
 
 
 class Card:
-    """One physical GPU. Mutates as pods come and go."""
+    """One physical GPU, and the pods that share it. Mutates as pods come and go."""
 
     def __init__(
         self,
@@ -140,7 +143,7 @@ class Card:
         return sum(part.cores for _, part in self.pods.values())
 
     def takes(self, wish: CardRequest, pod: Pod) -> CardShare | None:
-        """The pod's part of the card; None if it does not fit.
+        """The part of the card that a pod would get; None if the request does not fit.
 
         A request for all cores needs an unused card; a card with all cores allocated takes no other pod, even one that
         requests no cores.
@@ -197,13 +200,13 @@ def plain_cards(node: Node) -> list[Card]:
 
 
 def gpu_indices(pod: Pod) -> tuple[int, ...]:
-    """The cards in a pod's annotation; empty if it is missing or invalid."""
+    """Indices of the cards in a pod's annotation; empty if it is missing or invalid."""
     parts = pod.annotations.get(GPU_INDEX, "").split(",")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
 def vgpu_wishes(pod: Pod) -> list[CardRequest]:
-    """The vGPU request of each container with one: by default one card, and all of its memory."""
+    """The vGPU requests of a pod's containers that have one: by default one card, and all of its memory."""
     return [_wish(container) for container in pod.template.containers if _asks(container)]
 
 
@@ -227,7 +230,7 @@ def limit_of(pod: Pod, resource: str) -> int:
 
 
 def assigned(pod: Pod, cards: Sequence[Card]) -> list[CardShare]:
-    """The parts of cards in a pod's annotation (`uuid,type,memory,cores:` for each container).
+    """The parts of cards that a pod's annotation assigns to it (`uuid,type,memory,cores:` for each container).
 
     A MIG instance is `uuid[group-position]`; it has the memory of its size.
     """

@@ -15,7 +15,7 @@ from gpuconsole.scheduling.volcano.session_plugins import PERMIT, EventHandler, 
 
 
 class Branch:
-    """A queue, or a job, in the tree. Mutates as tasks come and go."""
+    """A node of the `DrfTree`: a queue or, as a leaf, a job. Mutates as tasks come and go."""
 
     __slots__ = ("allocated", "children", "request", "saturated", "share", "weight")
 
@@ -38,7 +38,7 @@ class Branch:
 
 
 class DrfTree:
-    """The whole tree, and the resources allocated to all jobs. Mutates as tasks come and go."""
+    """Tree of queues and jobs by which hierarchical DRF compares queues. Mutates as tasks come and go."""
 
     def __init__(self, total: Resource) -> None:
         self._total = total

@@ -83,9 +83,7 @@ class PdbPlugin(VolcanoPlugin):
 
 
 def within(budgets: list[OpenBudget], tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
-    """The tasks that can be evicted together within the budgets, in order; tasks without labels are never among
-    them.
-    """
+    """The tasks, in order, that can be evicted together within the budgets; never tasks without labels."""
     left = [budget.allowed for budget in budgets]
     victims = []
     for task in tasks:

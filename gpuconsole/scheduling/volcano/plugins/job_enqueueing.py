@@ -67,7 +67,7 @@ class OvercommitPlugin:
 
 
 def overused(message: str, what: str, names: list[str]) -> str:
-    """The message of a refusal, with the resources that are lacking (FormatResourceNames)."""
+    """The refusal `message` with the names of the lacking resources, each after `what` (FormatResourceNames)."""
     return f"{message}: {', '.join(f'{what} {name}' for name in names)}" if names else message
 
 

@@ -20,7 +20,7 @@ def tasks_within(domain: str, tasks: Iterable[TaskInfo], real_nodes: Mapping[str
 
 
 class NodeSetIdle:
-    """Sums over nodes as they are when a session opens; `used` also follows the session's placements. Mutates."""
+    """Total resources of the nodes of a domain when a session opens; `used` also follows its placements. Mutates."""
 
     __slots__ = ("allocatable", "future_idle", "idle", "used")
 

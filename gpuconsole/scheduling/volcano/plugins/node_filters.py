@@ -49,7 +49,10 @@ CONFLICT = "pod affinity terms conflict"
 
 
 class NodeFilter:
-    """One filter in one session. Its cached result for a task holds until a pod is added or removed anywhere."""
+    """One of kube-scheduler's filters in one session.
+
+    A cached result for a task holds until a pod is added or removed anywhere.
+    """
 
     name: ClassVar[str]
     stable: ClassVar[bool] = False
@@ -61,27 +64,27 @@ class NodeFilter:
         self.placed: NodePods = session.placed
 
     def concerns(self, task: TaskInfo) -> bool:
-        """False if the filter does not apply to the task."""
+        """True if the filter applies to the task."""
         return True
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        """Why the task does not fit the node; None if it does."""
+        """Why the node is rejected for the task; None if it is not."""
         raise NotImplementedError
 
     def resolvable(self, reason: str) -> PredicateStatus:
-        """A refusal that preemption may resolve."""
+        """The status of a rejection that preemption may resolve."""
         return PredicateStatus(PredicateCode.UNSCHEDULABLE, reason, self.name)
 
     def final(self, reason: str) -> PredicateStatus:
-        """A refusal that preemption cannot resolve."""
+        """The status of a rejection that preemption cannot resolve."""
         return PredicateStatus(PredicateCode.UNRESOLVABLE, reason, self.name)
 
 
 class Prepares:
-    """A filter with a check of the task before any node (PreFilter)."""
+    """A filter that first checks the task itself, independent of nodes (PreFilter)."""
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        """Why no node is feasible; empty if some may be."""
+        """Why no node is feasible for the task; empty if some may be."""
         return ""
 
 
@@ -183,7 +186,7 @@ class InterPodAffinity(NodeFilter, Prepares):
         return self.judge(inter_pod_affinity.refusal(task.pod, node, self._near(task.pod)))
 
     def judge(self, reason: str) -> PredicateStatus | None:
-        """The status for a reason; unmet affinity is unresolvable. None without a reason."""
+        """The status for a rejection reason, unresolvable for unmet affinity; None without a reason."""
         if not reason:
             return None
         return self.final(reason) if reason == inter_pod_affinity.AFFINITY else self.resolvable(reason)
@@ -225,7 +228,7 @@ class PodTopologySpread(NodeFilter, Prepares):
 
 
 class RemovedPods(Struct):
-    """Pods that a preemption trial has removed from their nodes, by key. Mutates."""
+    """Keys of the pods that a preemption trial has removed from their nodes. Mutates."""
 
     gone: set[str] = field(default_factory=set)
 
@@ -239,9 +242,7 @@ TIMEOUT_ARGUMENT = "dynamicresources.filterTimeoutSeconds"
 
 
 def filter_timeout(arguments: VolcanoArguments) -> int:
-    """Seconds that the search for devices may take on a node, not simulated; a negative value is replaced by the
-    default.
-    """
+    """Seconds that the search for a node's devices may take (not simulated); a negative value gives the default."""
     given = arguments.integer(TIMEOUT_ARGUMENT, FILTER_TIMEOUT)
     return given if given >= 0 else FILTER_TIMEOUT
 
@@ -333,7 +334,7 @@ BIND_TIMEOUT_ARGUMENT = "volumebinding.bindTimeoutSeconds"
 
 
 class VolumeFilter(NodeFilter):
-    """A filter for pods with volumes that are claims."""
+    """A filter for pods with volume claims."""
 
     far = True
 
@@ -378,7 +379,7 @@ class VolumeBindingArguments(Struct, frozen=True):
     bind_timeout: int = BIND_TIMEOUT
     """Seconds until a pod whose claims are not bound gives up its node; in the simulation they are bound at once."""
     shape: tuple[tuple[int, int], ...] = ()
-    """(utilization in percent, score of 0 to 10) where volumes are scored (StorageCapacityScoring)."""
+    """(utilization in percent, score of 0 to 10) by which volumes are scored, with StorageCapacityScoring."""
 
     @classmethod
     def of(cls, arguments: VolcanoArguments, *, scores: bool = False) -> "VolumeBindingArguments":

@@ -40,7 +40,7 @@ WEIGHTS = {
     "TaintToleration": ("tainttoleration", 3),
     "PodTopologySpread": ("podtopologyspread", 2),
 }
-"""kube-scheduler's score → the argument `NAME.weight`, and the default weight."""
+"""kube-scheduler's score → (the argument `NAME.weight` that sets its weight, the default weight)."""
 BALANCED = (CPU, MEMORY, GPU)
 AVOIDED = "PreferNoSchedule"
 Amounts = tuple[int | None, ...]
@@ -69,7 +69,7 @@ class NodeorderPlugin(VolcanoPlugin):
         session.functions.batch_node_order[self.name] = self.scores
 
     def scores(self, task: TaskInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
-        """The weighted sum of the scores, each 0 to 100, of each node."""
+        """The weighted sum of kube-scheduler's scores, each 0 to 100, by node."""
         described = [node.node for node in nodes if node.node is not None]
         shape = self._shapes.of(task.pod.template)
         alone = [
@@ -89,7 +89,7 @@ class NodeorderPlugin(VolcanoPlugin):
         return {name: float(total + level) for name, total in totals.items()}
 
     def score(self, name: str, task: TaskInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
-        """One of kube-scheduler's scores, 0 to 100, of each node."""
+        """One of kube-scheduler's scores, by its `name`, of each node by node name: 0 to 100."""
         described = [node.node for node in nodes if node.node is not None]
         shape = self._shapes.of(task.pod.template)
         formula = self._formula(name, shape)
@@ -146,7 +146,7 @@ def _scaled(scores: Mapping[str, int]) -> dict[str, int]:
 
 
 class NodeRequests:
-    """The requests of the pods on each node, as kube-scheduler counts them; sums are cached until the pods change."""
+    """Requests of the pods on each node, as kube-scheduler's scores count them; cached until the node's pods change."""
 
     def __init__(self, placed: NodePods, shapes: PodClasses) -> None:
         self._placed = placed
@@ -156,7 +156,7 @@ class NodeRequests:
         """By class of pods: (length of the change log, score by node, score by amounts)."""
 
     def each(self, nodes: Sequence[Node], shape: PodClass, measure: Callable[[Node], int]) -> dict[str, int]:
-        """A score of every node, recomputed only if the node's pods have changed: the pods of a gang score equally.
+        """A score of every node by `measure`, recomputed only where pods changed; equal pods (`shape`) share results.
 
         Nodes with the same amounts are measured once.
         """
@@ -175,7 +175,7 @@ class NodeRequests:
         return {node.name: known[node.name] for node in nodes}
 
     def allocation(self, node: Node, shape: PodClass, measure: Callable[[int, int], int]) -> int:
-        """The mean for cpu and memory of a formula of (used with the pod, capacity)."""
+        """The mean of a score formula for cpu and memory; `measure` gets (used with the pod, capacity)."""
         counted = self._sums(node)[2]
         found = [
             measure(counted.get(name, 0) + shape.counted[name], node.allocatable[name])
@@ -185,7 +185,10 @@ class NodeRequests:
         return sum(found) // len(found) if found else 0
 
     def balance(self, node: Node, shape: PodClass) -> int:
-        """100 · (1 − standard deviation of the used fractions of cpu, memory and, if requested, GPUs)."""
+        """The balanced-allocation score: 100 · (1 − standard deviation of the used fractions of cpu, memory, GPUs).
+
+        GPUs count only if the pod requests them.
+        """
         requested = self._sums(node)[1]
         names = [name for name in BALANCED if name != GPU or shape.requests.get(GPU)]
         parts = [
@@ -231,7 +234,10 @@ class BinpackPlugin(VolcanoPlugin):
             session.functions.alone[self.name] = always
 
     def score(self, task: TaskInfo, node: NodeInfo) -> float:
-        """100 · weight · Σ w·(requested + used)/allocatable / Σ w over what is requested; 0 if it does not fit."""
+        """The node's score: 100 · weight · Σ w·(requested + used)/allocatable / Σ w; 0 if the task does not fit.
+
+        Only resources that the task requests count.
+        """
         if self._asking is not task:
             request = task.request
             names = [name for name in request.names() if name in self.weights]
@@ -255,7 +261,7 @@ WEIGHT_ANNOTATION = "volcano.sh/resource-strategy-weight"
 
 
 class ResourceScoringStrategy(Struct, frozen=True):
-    """How one resource is scored."""
+    """How one resource is scored: packed or spread, and its weight."""
 
     type: str = LEAST
     weight: int = 1
@@ -332,14 +338,20 @@ def strategy_of(name: str, listed: Mapping[str, ResourceScoringStrategy]) -> Res
 
 
 def most_requested(requested: float, used: float, capacity: float, weight: int) -> float | None:
-    """weight · (used + requested)/capacity; 0 without weight or capacity, None if it does not fit."""
+    """Score that prefers full nodes: weight · (used + requested)/capacity; None if the request does not fit.
+
+    0 without weight or capacity.
+    """
     if not weight or not capacity:
         return 0.0
     return None if requested + used > capacity else (requested + used) * weight / capacity
 
 
 def least_requested(requested: float, used: float, capacity: float, weight: int) -> float | None:
-    """weight · (capacity − used − requested)/capacity; 0 without weight or capacity, None if it does not fit."""
+    """Score that prefers empty nodes: weight · (capacity − used − requested)/capacity; None if it does not fit.
+
+    0 without weight or capacity.
+    """
     if not weight or not capacity:
         return 0.0
     return None if requested + used > capacity else (capacity - (requested + used)) * weight / capacity
@@ -349,7 +361,7 @@ FORMULAS = {MOST: most_requested, LEAST: least_requested}
 
 
 def fit_score(task: TaskInfo, node: NodeInfo, listed: Mapping[str, ResourceScoringStrategy], weight: int) -> float:
-    """100 · weight · weighted mean over the requested resources; 0 if the task does not fit.
+    """The node's score: 100 · weight · weighted mean over the requested resources; 0 if the task does not fit.
 
     A pod's annotations can replace the strategies by one with its own weights; if they are invalid the score is 0.
     """
@@ -390,9 +402,7 @@ def _own_strategies(task: TaskInfo) -> Mapping[str, ResourceScoringStrategy] | N
 
 
 def unproportional(task: TaskInfo, node: NodeInfo, shares: Mapping[str, SpareShare]) -> FitError | None:
-    """Why a task without scarce resources leaves too little cpu or memory for those that are free; None if it
-    does not.
-    """
+    """Why a task without scarce resources would leave too little cpu or memory for free scarce ones; None if not."""
     if any(task.request.get(name) > 0 for name in shares):
         return None
     for name, share in shares.items():
@@ -438,9 +448,9 @@ def _whole(value: object, base: int) -> int:
 
 
 METRICS_PERIOD = "10m"
-"""Period over which load is averaged (NODE_METRICS_PERIOD)."""
+"""Period over which a node's load is averaged (NODE_METRICS_PERIOD)."""
 FRESH = 5 * MINUTE
-"""Older measurements are ignored."""
+"""Age from which measurements are ignored."""
 CPU_EXCEEDED = "the CPU load of the node exceeds the upper limit."
 MEMORY_EXCEEDED = "the memory load of the node exceeds the upper limit."
 

@@ -24,18 +24,18 @@ from gpuconsole.scheduling.volcano.session_plugins import EventHandler
 
 
 class Hint(Struct, frozen=True):
-    """NUMA nodes that satisfy a request; `nodes` is a bit mask, None for any nodes."""
+    """A set of NUMA nodes that can satisfy a request; `nodes` is a bit mask, None for any nodes."""
 
     nodes: int | None = None
     preferred: bool = False
 
 
 Hints = Mapping[str, Sequence[Hint] | None]
-"""One provider's hints by resource; None is no preference, an empty list means that no nodes suffice."""
+"""One provider's hints by resource; None means no preference, an empty list that no NUMA nodes suffice."""
 
 
 def decide(policy: str, numa: Iterable[int], providers: Iterable[Hints]) -> tuple[Hint, bool]:
-    """The best hint for all resources together, and whether the policy admits the container."""
+    """Merge the providers' hints by the topology policy; returns the best, and whether the container is admitted."""
     if policy not in ("best-effort", "restricted", "single-numa-node"):
         return Hint(), True
     wishes = list(_wishes(providers))
@@ -60,7 +60,7 @@ def _is_single(hint: Hint) -> bool:
 def merged(numa: Iterable[int], wishes: Sequence[Sequence[Hint]]) -> Hint:
     """The best combination of one hint per request: preferred before others, then the fewest NUMA nodes.
 
-    If no combination has common nodes, all nodes, not preferred.
+    If no combination has common nodes, the hint has all nodes and is not preferred.
     """
     every = sum(1 << number for number in numa)
     best = Hint(every, False)

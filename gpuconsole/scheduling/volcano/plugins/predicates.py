@@ -335,7 +335,7 @@ class TdmPlugin(VolcanoPlugin):
         functions.job_starving[self.name] = lambda job: not job.preemptable and bool(job.of_status(TaskStatus.PENDING))
 
     def closed(self, zone: str, now: Time) -> str:
-        """Why tasks cannot use the zone's nodes now; empty if they can."""
+        """Why tasks cannot use the nodes of a revocable zone now; empty if they can."""
         listed = self.zones.get(zone)
         if listed is None:
             return f"revocable zone {zone} not support"

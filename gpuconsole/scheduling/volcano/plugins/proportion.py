@@ -24,7 +24,7 @@ OPEN = "Open"
 
 
 class ProportionQueues:
-    """The queues that have jobs, by name. Mutates as tasks come and go."""
+    """What the queues with jobs deserve and use, by name. Mutates as tasks come and go."""
 
     def __init__(self, attrs: dict[str, QueueAttributes]) -> None:
         self.attributes = attrs
@@ -38,7 +38,7 @@ class ProportionQueues:
         return ProportionQueues(twins)
 
     def move(self, queue: str, request: Resource, *, gains: bool) -> None:
-        """Count a task's request that the queue gained or lost."""
+        """Count a task's request in a queue if it `gains` the task, or subtract it if it loses the task."""
         attr = self.attributes[queue]
         if gains:
             attr.allocated.add(request)

@@ -25,7 +25,7 @@ Groups = tuple[tuple[str, ...], ...]
 
 
 class TaskTopology(Struct, frozen=True):
-    """Roles to place together, roles to keep apart, and the order in which roles are placed."""
+    """A job's topology: roles to place together, roles to keep apart, and the order in which roles are placed."""
 
     affinity: Groups = ()
     """A group of a single role keeps the tasks of that role together."""
@@ -66,7 +66,7 @@ def _problem(job: JobInfo, groups: Groups) -> str:
 
 
 class Bucket:
-    """Tasks to place together. Mutates: a task that gets a node leaves `tasks` and is counted in `nodes`."""
+    """Tasks to place on one node. Mutates: a task that gets a node leaves `tasks` and is counted in `nodes`."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -84,7 +84,7 @@ class Bucket:
 
     @property
     def weight(self) -> float:
-        """Size of the request of tasks without a node: a core, a GPU and 1000 MiB of memory weigh the same."""
+        """Total request of its tasks without a node, as a number: a core, a GPU or 1000 MiB of memory count as 1."""
         return self.request.cpu + self.request.memory / 1024 / 1024 + sum((self.request.scalars or {}).values())
 
     def add(self, role: str, task: TaskInfo) -> None:
@@ -104,7 +104,7 @@ class Bucket:
 
 
 class Buckets:
-    """The buckets of one job. Mutates as its tasks get nodes."""
+    """Tasks of one job, divided into buckets by the affinity of their roles. Mutates as tasks get nodes."""
 
     def __init__(self, topology: TaskTopology, tasks: Iterable[TaskInfo]) -> None:
         self._likes = _pairs(topology.affinity)
@@ -121,7 +121,7 @@ class Buckets:
         self._fill(task for task in tasks if role_of(task) in self._rank)
 
     def of(self, task: TaskInfo) -> Bucket | None:
-        """The bucket of a task; None if its role has no topology."""
+        """The bucket of a task; None if its role is in no affinity or anti-affinity."""
         return self._bucket_of.get(task.uid)
 
     def precedence(self, task: TaskInfo) -> tuple[int, int]:
@@ -130,8 +130,9 @@ class Buckets:
         return -self._order.get(role, 0), -self._rank.get(role, 0)
 
     def affinity(self, role: str, roles: Mapping[str, int], *, only_shuns: bool = False) -> int:
-        """How many of these tasks the role has affinity to, less those with anti-affinity; `only_shuns` counts only the
-        latter.
+        """Affinity of a role to tasks (number by role): those it has affinity to, less those with anti-affinity.
+
+        `only_shuns` counts only the latter.
         """
         if not role:
             return 0
