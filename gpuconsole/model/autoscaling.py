@@ -311,7 +311,7 @@ class InstanceTypeCatalogue(Struct, frozen=True):
         return iter(sorted(_offerings(self), key=lambda o: (o.price, o.type.name, o.zone, o.capacity_type)))
 
     def price(self, labels: Mapping[str, str]) -> float | None:
-        """USD per hour of a node with these labels; None if the catalogue lacks it."""
+        """USD per hour of a node with these labels; None if the catalogue has no such offering."""
         kind = self.types.get(labels.get(INSTANCE_TYPE, ""))
         if kind is None:
             return None

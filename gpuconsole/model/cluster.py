@@ -173,7 +173,7 @@ class Namespace(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True)
 
 
 class PriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A PriorityClass of Kubernetes, for pods."""
+    """A PriorityClass of Kubernetes, from which pods get their priority."""
 
     name: str
     value: int

@@ -95,7 +95,7 @@ class MoveToQueue(Struct, frozen=True, tag="move-to-queue"):
 
 
 class SetStopPolicy(Struct, frozen=True, tag="set-stop-policy"):
-    """Hold, drain or resume a queue. `queue` is a ClusterQueue's name or a LocalQueue's `ns/name`."""
+    """Set the stop policy of a queue: a ClusterQueue by name, or a LocalQueue by `namespace/name`."""
 
     queue: str
     policy: StopPolicy
@@ -199,7 +199,7 @@ class Drain(Struct, frozen=True, tag="drain", omit_defaults=True):
     grace: int | None = None
     """Grace period of the pods in seconds; None for the one of each pod."""
     sparing: bool = False
-    """Leave pods that no controller would recreate on the node, and report them."""
+    """Keep pods that no controller would recreate, and report them."""
     forced: bool = False
     """Delete pods instead of evicting them, which ignores disruption budgets."""
 

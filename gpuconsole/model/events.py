@@ -50,7 +50,7 @@ class ConsideredCandidate(Struct, frozen=True, omit_defaults=True):
 
 
 class PreemptionTrace(Struct, frozen=True, omit_defaults=True):
-    """Search for victims. Shares are Kueue's weighted shares in thousandths, before any preemption."""
+    """How a victim was chosen. Shares are Kueue's weighted shares in thousandths, before any preemption."""
 
     share: str = "0"
     """Share of the victim's ClusterQueue; `+Inf` for one that borrows with weight 0."""
@@ -63,7 +63,7 @@ class PreemptionTrace(Struct, frozen=True, omit_defaults=True):
     as_of: Time = 0
     """Time of the cluster state from which our engine reconstructed the trace; 0 if the scheduler reported it."""
     differs: bool = False
-    """Our engine would not have chosen this victim in that state; the rest of the trace is empty then."""
+    """True if our engine would not have chosen this victim in that state; the rest of the trace is empty then."""
 
 
 class PreemptionRule(StrEnum):
@@ -111,7 +111,7 @@ class Refuse(Struct, frozen=True):
     skipped_preemption: bool = False
     """It had victims, but another queue took the same resources in this cycle (admission_cycle_preemption_skips)."""
     requests: tuple[PodSetNeeds, ...] = ()
-    """Requests of its pod sets in this attempt, if flavors were tried."""
+    """Resource requests of its pod sets in this attempt; empty if no flavors were tried."""
     gated: bool = False
     """It had victims, but its preemption gates are closed."""
 
@@ -315,7 +315,7 @@ class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="h
     unit: str = WHOLE_GPU.noun
     """Unit of `gpus` in the singular, such as `MIG 1g.10gb instance`."""
     waited: int = 0
-    """µs between submission (or the last eviction) and this; of a requeue, between its eviction and this."""
+    """µs from submission, or the last eviction, to this event; for a requeue, from the eviction."""
     told: tuple[KueueEvent, ...] = ()
     """Kubernetes Events that Kueue records for it."""
     choice: PreemptionTrace | None = None

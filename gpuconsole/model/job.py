@@ -128,9 +128,7 @@ class TrainRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tra
 
 
 class PodPatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Labels, tolerations and the like that a TrainJob adds to pods of its runtime; to those of all jobs if it names
-    none.
-    """
+    """What a TrainJob adds to the pods of the named jobs of its runtime; of all jobs if none are named."""
 
     jobs: tuple[str, ...] = ()
     labels: Mapping[str, str] = NO_LABELS
@@ -300,7 +298,7 @@ def again(job: Job, name: str) -> Job:
 
 CLUSTER_WIDE = "ClusterTrainingRuntime"
 NODE, LAUNCHER = "node", "launcher"
-"""Names of replicated jobs; the container that trains is also named `node`."""
+"""Names of replicated jobs in a TrainingRuntime; the container that trains is also named `node`."""
 
 
 class TrainingRuntime(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):

@@ -39,14 +39,14 @@ class Toleration(Struct, frozen=True, omit_defaults=True):
 
 
 class Requirement(Struct, frozen=True, omit_defaults=True):
-    """One expression over labels: operator is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One expression of a selector: operator is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Evaluate against labels, as k8s.io/component-helpers nodeaffinity does."""
+        """True if these labels satisfy the expression (k8s.io/component-helpers nodeaffinity)."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -70,7 +70,7 @@ class Requirement(Struct, frozen=True, omit_defaults=True):
 
 
 class LabelSelector(Struct, frozen=True, omit_defaults=True):
-    """A selector over labels; an empty one selects everything. `None` in its place selects nothing."""
+    """Selects objects by labels; an empty selector selects everything, `None` in its place nothing."""
 
     match_labels: Mapping[str, str] = NO_LABELS
     match_expressions: tuple[Requirement, ...] = ()

@@ -20,7 +20,7 @@ class QueueingStrategy(StrEnum):
 
 
 class StopPolicy(StrEnum):
-    """Whether a queue admits workloads, only holds pending ones, or also drains admitted ones."""
+    """Whether a queue admits workloads, only keeps them pending, or also evicts admitted ones."""
 
     NONE = "None"
     HOLD = "Hold"
@@ -28,7 +28,7 @@ class StopPolicy(StrEnum):
 
 
 class PreemptionPolicy(StrEnum):
-    """Which workloads may be preempted."""
+    """Which workloads a preemptor may preempt, by their priority."""
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
@@ -37,7 +37,10 @@ class PreemptionPolicy(StrEnum):
 
 
 class Fungibility(StrEnum):
-    """Action when a flavor fits only by borrowing or preemption (v1beta1's Borrow and Preempt are MayStopSearch)."""
+    """Whether to try other flavors after one that needs borrowing or preemption (flavorFungibility).
+
+    v1beta1's Borrow and Preempt are MayStopSearch.
+    """
 
     MAY_STOP_SEARCH = "MayStopSearch"
     TRY_NEXT_FLAVOR = "TryNextFlavor"
@@ -51,7 +54,7 @@ class FungibilityPreference(StrEnum):
 
 
 class ResourceFlavor(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Variant of a resource: the nodes with these labels."""
+    """Variant of a resource, such as one GPU model, on the nodes with these labels."""
 
     name: str
     uid: str = ""
@@ -97,7 +100,7 @@ def _quotas(groups: tuple[ResourceGroup, ...]) -> dict[tuple[str, str], Quota]:
 
 
 class FlavorFungibility(Struct, frozen=True, omit_defaults=True):
-    """Choice between the flavors of a resource group."""
+    """How a ClusterQueue chooses between the flavors of a resource group (flavorFungibility)."""
 
     when_can_borrow: Fungibility = Fungibility.MAY_STOP_SEARCH
     when_can_preempt: Fungibility = Fungibility.TRY_NEXT_FLAVOR
@@ -105,14 +108,14 @@ class FlavorFungibility(Struct, frozen=True, omit_defaults=True):
 
 
 class BorrowWithinCohort(Struct, frozen=True, omit_defaults=True):
-    """Preemption in the cohort by a workload that borrows."""
+    """Which workloads of the cohort a preemptor may preempt while it borrows."""
 
     policy: PreemptionPolicy = PreemptionPolicy.NEVER
     max_priority_threshold: int | None = None
 
 
 class ClusterQueuePreemption(Struct, frozen=True, omit_defaults=True):
-    """Preemption policies of a ClusterQueue."""
+    """Preemption policies of a ClusterQueue, by where the victims are."""
 
     within_cluster_queue: PreemptionPolicy = PreemptionPolicy.NEVER
     reclaim_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER
@@ -120,14 +123,14 @@ class ClusterQueuePreemption(Struct, frozen=True, omit_defaults=True):
 
 
 class CheckRule(Struct, frozen=True, omit_defaults=True):
-    """An admission check of a ClusterQueue; without flavors it applies to all."""
+    """An admission check of a ClusterQueue, and the flavors to which it applies; to all if none are named."""
 
     name: str
     on_flavors: tuple[str, ...] = ()
 
 
 class MigrationMode(StrEnum):
-    """Handling of a workload's other variants once one of them is admitted."""
+    """What Kueue does with a workload's other variants once one of them is admitted."""
 
     TRY_PREFERRED_FLAVORS = "TryPreferredFlavors"
     RETAIN_FIRST_ADMISSION = "RetainFirstAdmission"
@@ -178,7 +181,7 @@ class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
 
 
 class Cohort(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Node of the quota tree; its own quota is shared by its subtree."""
+    """Group of ClusterQueues and child cohorts that share their unused quota, and its own quota."""
 
     name: str
     uid: str = ""
@@ -258,7 +261,7 @@ class AdmissionCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class MultiKueueCluster(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A worker cluster, as the manager knows it."""
+    """A worker cluster, as MultiKueue's manager cluster declares it."""
 
     name: str
     location: str = ""

@@ -29,13 +29,13 @@ VOCABULARY = re.compile(
     r"(^|[./])(kubernetes\.io|k8s\.io|x-k8s\.io|nvidia\.com|amd\.com|volcano\.sh|gpuconsole\.io|karpenter\.sh|ray\.io"
     r"|kubeflow\.org|kai\.scheduler|run\.ai)(/|$)"
 )
-"""Public names of labels, annotations, resources, controllers and drivers."""
+"""Matches public names of labels, annotations, resources, controllers and drivers, which are kept."""
 NAMING = re.compile(
     r"(name|instance|part-of|component|managed-by|created-by|queue|nodepool|user|project|team|owner|class|uid|group)$"
 )
-"""Keys of that vocabulary whose values are private names."""
+"""Matches public label and annotation keys whose values are private names all the same."""
 ROLE = "node-role.kubernetes.io/"
-"""The rest of a key with this prefix is a name."""
+"""Prefix of node labels; what follows it is a private name."""
 COMMON = _words(
     """
     main worker workers master launcher leader head chief ps evaluator trainer driver executor server client default
@@ -43,7 +43,7 @@ COMMON = _words(
     control-plane ephemeral-storage default-scheduler volcano kai-scheduler kube-system kueue-system
     """
 )
-"""Common names, which reveal nothing and occur in most texts."""
+"""Names that are kept, because they reveal nothing and occur in most texts."""
 PLAIN = re.compile(
     r"true|false|[0-9.]*|.{1,2}|hugepages-\d+[KMG]i|(requests|limits)\.(cpu|memory|storage|ephemeral-storage)",
     re.IGNORECASE,
@@ -51,11 +51,11 @@ PLAIN = re.compile(
 MEASURE = re.compile(
     r"[+-]?[0-9.]+[A-Za-z%]{0,3}|([0-9]+(ms|[dhms]))+|true|false|[A-Z][A-Za-z]+|\d{4}-\d\d-\d\dT[0-9:.]+Z"
 )
-"""Values of annotations that are not names."""
+"""Matches values of annotations that are kept, because they are measures or words of an API, not names."""
 UNKNOWN = re.compile(r"[A-Za-z0-9_.+-]+@[A-Za-z0-9_.-]+|https?://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
-"""Addresses in a text, which are not names in the file."""
+"""Matches addresses in texts, which are removed: e-mail, URL, IP."""
 CHECKS = re.compile(r"(\bAdmissionChecks? in \w+ state: )(.*)|(\bupdated state from .* with message: ).*", re.DOTALL)
-"""Texts that repeat messages of unknown controllers: of checks in a state, and of one whose state changed."""
+"""Matches the parts of Kueue's texts that repeat the message of an admission check's controller."""
 QUOTED = re.compile(r'"([^"]*)"')
 WORDS = {
     **dict.fromkeys(("cluster_queue", "by_queue", "cohort", "parent"), "queue"),
@@ -70,7 +70,7 @@ WORDS = {
     **dict.fromkeys(("queue",), "queue"),
     **dict.fromkeys(("parent_group",), "group"),
 }
-"""Field → word for its pseudonyms; others get `name`."""
+"""Field → word from which its pseudonyms are made (`queue-1`); other fields get `name`."""
 KINDS = {
     **{kind: kind.lower() for kind in ("Namespace", "Node", "Topology", "Workload", "Job", "Pod", "Container")},
     "ResourceFlavor": "flavor",
@@ -81,7 +81,7 @@ KINDS = {
     "KaiPodGroup": "group",
     **dict.fromkeys(("Cohort", "ClusterQueue", "VolcanoQueue", "KaiQueue"), "queue"),
 }
-"""Type of an object → word for the pseudonym of its name."""
+"""Type of an object → word from which the pseudonym of its name is made."""
 OPEN = ("labels", "annotations", "node_labels", "node_selector", "match_labels", "env", "parameters", "details")
 """Mappings whose keys and values are chosen by users."""
 TEXTS = ("message", "selectors")
@@ -101,13 +101,13 @@ SILENT = ("description", "image", "command", "images", "hostname", "subdomain", 
 """Fields that are emptied."""
 NUMBERS = frozenset({int, float, bool})
 RESOURCE = "resource"
-"""Word for the pseudonyms of resources."""
+"""Word from which the pseudonyms of resources are made."""
 CHOSEN = re.compile(r"[-./]")
-"""Marks a name in Kueue's Configuration: its own words are CamelCase or have underscores."""
+"""Matches names that a user chose in Kueue's Configuration: its own words have no dot, hyphen or slash."""
 PREFIXES = "exclude_resource_prefixes"
-"""Setting of Kueue with prefixes of resource names."""
+"""Field of Kueue's settings whose values are prefixes of resource names."""
 PUBLIC_MESSAGES = ("CheckState",)
-"""Types whose messages are emptied, because unknown controllers write them."""
+"""Types of objects whose message is emptied, because a controller that is not known here wrote it."""
 
 
 def redact(data: bytes) -> bytes:

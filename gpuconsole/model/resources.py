@@ -13,7 +13,7 @@ MAX = 2**63 - 1
 """Largest amount, at which sums saturate; a quota of this amount counts as infinite."""
 MIN = -(2**63)
 BILLIONTH = 10**9
-"""Parts of a unit in the finest resolution of a quantity."""
+"""Number of billionths in a unit; a quantity has no finer resolution."""
 CPU = "cpu"
 MILLI = frozenset((CPU, "requests.cpu", "limits.cpu"))
 """Resources that are counted in thousandths: CPU, also under its names in quotas."""
@@ -138,9 +138,9 @@ EMPTY: Resources = {}
 GPU_RESOURCES = (GPU, f"{GPU}.shared", "amd.com/gpu", "gpu.intel.com/i915", "google.com/tpu")
 HAMI_MEMORY, HAMI_CORES = f"{GPU}mem", f"{GPU}cores"
 HAMI_SHARES = (HAMI_MEMORY, HAMI_CORES, f"{HAMI_MEMORY}-percentage", "nvidia.com/priority")
-"""Requests for each of HAMi's vGPUs: MiB, percent of the cores. Its device plugin offers only nvidia.com/gpu."""
+"""Resources that request a share of each HAMi vGPU (MiB, percent of the cores); nodes offer only nvidia.com/gpu."""
 MANY = 2**31 - 1
-"""Largest number of pods that is counted."""
+"""Largest number of pods that `count_in` returns."""
 
 
 def add(*vectors: Resources) -> dict[str, int]:
@@ -217,5 +217,5 @@ def gpus(vector: Resources) -> int:
 
 
 def short(names: Iterable[str]) -> list[str]:
-    """Sort resource names for display: GPUs, MIG instances, cpu, memory, the rest."""
+    """Sort resource names for display: GPUs, MIG instances, cpu, then the rest by name."""
     return sorted(names, key=lambda name: (not is_gpu(name), not is_mig(name), name != CPU, name))

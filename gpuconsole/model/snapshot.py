@@ -59,12 +59,12 @@ from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQ
 from gpuconsole.model.workloads import Workload
 
 HISTORY = "recent"
-"""Table of the history, which is made from events."""
+"""Name of the table of history events."""
 KEPT = 500
 """Number of the newest history events that a Snapshot keeps."""
 _TABLES: dict[type, str] = {**TABLES, HistoryEvent: HISTORY}
 ALWAYS: tuple[type, ...] = (Workload, ClusterQueue, LocalQueue, ResourceFlavor)
-"""Kinds on which every decision depends."""
+"""Kinds on which every decision of Kueue depends."""
 DECISIVE: tuple[type, ...] = (*ALWAYS, Cohort, AdmissionCheck, Topology, Node, Pod, Namespace, LimitRange)
 """Kinds on which decisions depend in some clusters; `insight.data_gaps` determines in which."""
 _DECISIVE = frozenset(_TABLES[kind] for kind in DECISIVE)
@@ -117,25 +117,25 @@ class Visibility(Struct, frozen=True, kw_only=True):
 
 
 class QueueAssumptions(Struct, frozen=True):
-    """Numbers of refused workloads that are assumed to be inadmissible, or to be active again.
+    """Numbers of pending workloads that are assumed to be inadmissible, or to be tried again.
 
     Kueue keeps this in memory only, so a simulation that continues from a live cluster must reconstruct it.
     """
 
     inadmissible: int = 0
-    """Nothing has changed in their cohort trees since."""
+    """Workloads in whose cohort tree nothing has changed since they were refused."""
     tried_again: int = 0
-    """Something has changed there, and it is unknown whether Kueue has retried them since."""
+    """Workloads in whose cohort tree something has changed; it is unknown whether Kueue has retried them since."""
 
 
 EVERYTHING = Visibility()
 NO_ASSUMPTIONS = QueueAssumptions()
 KUEUES = "Kueue's "
-"""Prefix of the assumptions about Kueue."""
+"""First word of the sentences in `Visibility.assumed` that concern Kueue."""
 
 
 def with_truncated_history(seen: Visibility, recent: Sequence[HistoryEvent]) -> Visibility:
-    """Mark the history before the kept events as unknown."""
+    """Add the gap that history before the oldest of the `recent` events is unknown, if older ones were dropped."""
     if len(recent) < KEPT or not seen.all_of(HistoryEvent):
         return seen
     why = f"nothing older than {format_time(recent[0].time // SECOND * SECOND)} is kept"
@@ -143,7 +143,7 @@ def with_truncated_history(seen: Visibility, recent: Sequence[HistoryEvent]) -> 
 
 
 def only_namespaces_text(namespaces: Sequence[str]) -> str:
-    """Say that only these namespaces are read."""
+    """Return the reason for a gap where only these namespaces are read."""
     several = len(namespaces) > 1
     return f"only namespace{'s' if several else ''} {', '.join(namespaces)} {'are' if several else 'is'} read"
 
@@ -159,14 +159,14 @@ def _texts(gaps: Iterable[VisibilityGap]) -> tuple[str, ...]:
 T = TypeVar("T")
 
 AT_ONCE = 500
-"""Objects that are encoded before other threads get a turn: some milliseconds."""
+"""Number of objects that are encoded (in some milliseconds) before other threads get a turn."""
 NO_POLICY = msgspec.Raw(b"null")
 FORMAT = 1
-"""Format of a file; new fields with defaults do not change it."""
+"""Version number of the format of Snapshot files; a new field with a default does not change it."""
 
 
 class TableView(Mapping[str, T], Generic[T]):
-    """Frozen table: key → row, in the order of addition. `rows` may contain gaps (None)."""
+    """Frozen table: maps keys to rows, in the order of addition. `rows` has None where a row was removed."""
 
     __slots__ = ("_index", "rows", "size")
 
@@ -309,7 +309,7 @@ class SnapshotFile(Struct, frozen=True, kw_only=True):
     seen: Visibility = EVERYTHING
     """Which kinds are loaded; a file without it has everything."""
     staged: bool = False
-    """Its time is simulated, so its age is unknown."""
+    """True if its time is simulated; its age is unknown then."""
 
 
 class _Written(Struct, frozen=True, kw_only=True):
@@ -379,7 +379,7 @@ def row_changes(old: Sequence[Row | None], new: Sequence[Row | None]) -> tuple[l
 
 
 def different(old: Sequence[Row | None], new: Sequence[Row | None]) -> list[int]:
-    """Return the positions in both lists whose rows differ."""
+    """Return the positions at which the rows of both lists differ; a longer list's other rows are ignored."""
     return list(compress(range(min(len(old), len(new))), map(is_not, old, new)))
 
 

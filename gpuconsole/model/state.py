@@ -102,7 +102,7 @@ class ObjectTable:
 
 
 class ClusterState:
-    """All tables of a cluster. Mutated only by `apply` and `recall`, except `seen`."""
+    """The current objects and history of a cluster. Mutated only by `apply` and `recall`, except `seen`."""
 
     def __init__(self, time: Time = 0) -> None:
         self.time = time
@@ -146,7 +146,7 @@ class ClusterState:
                 assert_never(event)
 
     def recall(self, lines: Sequence[HistoryEvent]) -> None:
-        """Replace the history and keep all of it: a file may have older events that answers need."""
+        """Replace the recent history events by these, and keep all of them, even more than `KEPT`."""
         self._recent = deque(lines, maxlen=max(KEPT, len(lines)))
 
     def table(self, name: str) -> ObjectTable:

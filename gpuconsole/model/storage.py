@@ -10,7 +10,7 @@ from gpuconsole.model.labels import NO_LABELS, LabelSelector, NodeTerm, Requirem
 AVAILABLE = "Available"
 BOUND = "Bound"
 RELEASED = "Released"
-"""Phase of a volume without its claim: an administrator must handle it before it can be bound again."""
+"""Phase of a volume whose claim was deleted: an administrator must handle it before it can be bound again."""
 LOST = "Lost"
 FILESYSTEM = "Filesystem"
 ONE_POD = "ReadWriteOncePod"
@@ -66,7 +66,7 @@ class PersistentVolumeClaim(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     volume: str = ""
     """Volume to which it is bound, or the only one to which it may be bound."""
     bound: bool = False
-    """Claim and volume refer to each other."""
+    """True if the claim and its volume refer to each other."""
     phase: str = ""
     pod: str = ""
     """Pod for which it was created, and with which it is deleted."""

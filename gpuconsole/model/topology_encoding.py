@@ -34,7 +34,7 @@ def encode(levels: Sequence[str], domains: Sequence[TopologyDomain], *, by_prefi
 
 
 def by_prefix_runs(levels: Sequence[str], domains: Sequence[TopologyDomain]) -> Iterator[Slice]:
-    """Yield a slice for each run of hosts with a common prefix, within the API's length limit."""
+    """Yield a slice of the assignment for each run of hosts with a common prefix, with at most `MOST_DOMAINS` hosts."""
     keys: Sequence[str] = ()
     if len(domains) > 1 and levels and levels[-1] == HOSTNAME:
         keys = prefix_keys([domain.values[-1] for domain in domains])
@@ -44,7 +44,7 @@ def by_prefix_runs(levels: Sequence[str], domains: Sequence[TopologyDomain]) -> 
 
 
 def runs(domains: Sequence[TopologyDomain], keys: Sequence[str]) -> list[Sequence[TopologyDomain]]:
-    """Group adjacent domains with the same key; all of them if there are no keys."""
+    """Split the domains into runs of adjacent ones with the same key; into one run if there are no keys."""
     if not keys:
         return [domains] if domains else []
     bounds = [0, *(at for at in range(1, len(domains)) if keys[at] != keys[at - 1]), len(domains)]
@@ -78,7 +78,7 @@ def _slices_for(keys: Sequence[str]) -> int:
 
 
 def chunks(length: int, size: int = MOST_DOMAINS) -> int:
-    """Number of chunks of at most `size`."""
+    """Number of slices that so many domains need, with at most `size` in each."""
     return -(-length // size)
 
 

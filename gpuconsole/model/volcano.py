@@ -15,7 +15,7 @@ from gpuconsole.model.resources import EMPTY, Resources
 
 
 class GroupAffinity(Struct, frozen=True, omit_defaults=True):
-    """Node groups for a queue's pods (the nodegroup plugin)."""
+    """Node groups where the pods of a queue must, should, or must not run (Volcano's nodegroup plugin)."""
 
     required: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
@@ -151,12 +151,12 @@ class RayGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     network_topology: NetworkTopology | None = None
 
     def name_for(self, owner: str) -> str:
-        """Return its name for a RayCluster or RayJob."""
+        """Return the name of the PodGroup for a RayCluster or RayJob of this name."""
         return f"ray-{owner}-pg" if self.for_volcano else owner
 
 
 class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A gang by Volcano (scheduling.volcano.sh), the Coscheduling plugin (scheduling.x-k8s.io) or Kubernetes."""
+    """Pods that are scheduled together, for Volcano, the Coscheduling plugin or Kubernetes (scheduling.k8s.io)."""
 
     namespace: str = "default"
     name: str
@@ -271,7 +271,7 @@ class PartitionPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Fields of a task beyond its pods, which are the pod set at the same position."""
+    """Fields of a Volcano Job's task beyond its pods, which are the pod set at the same position."""
 
     min_available: int | None = None
     policies: tuple[LifecyclePolicy, ...] = ()
@@ -291,7 +291,7 @@ class JobVolume(Struct, frozen=True, kw_only=True, omit_defaults=True):
     claim: str = ""
     """Name of the claim; empty until it is created."""
     makes: bool = False
-    """A claim with the following fields is created."""
+    """True if a claim with the fields below is created."""
     storage_class: str | None = None
     storage: int = 0
     access_modes: tuple[str, ...] = ()
@@ -322,7 +322,7 @@ NO_COUNTS: Mapping[str, Mapping[str, int]] = {}
 
 
 class VolcanoStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Status of a job by Volcano's controller; the counts are pods."""
+    """Status that Volcano's controller writes into a job; the counts are pods."""
 
     phase: VolcanoPhase = VolcanoPhase.NEW
     min_available: int = 0

@@ -13,7 +13,7 @@ from gpuconsole.model.resources import EMPTY, Resources, gpus, is_gpu
 
 
 class Condition(Struct, frozen=True, omit_defaults=True):
-    """Condition of a Workload. `since` is its last transition time."""
+    """Condition in a Workload's status. `since` is its last transition time."""
 
     type: str
     status: bool
@@ -30,7 +30,7 @@ class TopologyDomain(Struct, frozen=True, omit_defaults=True):
 
 
 class PodSetAssignment(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Assignment of a pod set: a flavor per resource, the usage, the pod count, and the topology domains."""
+    """Flavors, usage, pod count and topology domains that a pod set got at quota reservation."""
 
     name: str = "main"
     flavors: Mapping[str, str] = NO_LABELS
@@ -57,14 +57,14 @@ class PodSetNeeds(Struct, frozen=True, omit_defaults=True):
 
 
 class RequeueState(Struct, frozen=True, omit_defaults=True):
-    """Number of requeues after evictions, and the time of the next one."""
+    """How often a workload was requeued after evictions, and the time of the next requeue (status.requeueState)."""
 
     count: int = 0
     at: Time | None = None
 
 
 class PodSetUpdate(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Changes of a passed admission check to the pods of a pod set."""
+    """Labels, node selectors and the like that a passed admission check adds to the pods of a pod set."""
 
     name: str
     labels: Mapping[str, str] = NO_LABELS
@@ -74,14 +74,14 @@ class PodSetUpdate(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CheckState(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """State of one admission check of a workload: Pending, Ready, Retry or Rejected."""
+    """State of one admission check of a workload: Pending, Ready, Retry or Rejected, and its changes to pods."""
 
     name: str
     state: str = "Pending"
     message: str = ""
     retry_count: int = 0
     requeue_after: int | None = None
-    """Seconds until a workload with the state Retry may be tried again."""
+    """Seconds until a workload with the state Retry may be tried again; None if not stated."""
     since: Time | None = None
     """Last transition time; None if unknown."""
     updates: tuple[PodSetUpdate, ...] = ()
@@ -97,7 +97,7 @@ class EvictionCount(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SchedulingStats(Struct, frozen=True, omit_defaults=True):
-    """Evictions of a workload (status.schedulingStats)."""
+    """How often a workload was evicted, by reason (status.schedulingStats)."""
 
     evictions: tuple[EvictionCount, ...] = ()
     """By reason and cause, in the order of their first occurrence."""
@@ -239,7 +239,7 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
 
 def anew(workload: Workload) -> Workload:
-    """Return a new Workload with the same requests, without status."""
+    """Return a copy of a Workload as it was before Kueue handled it: the same requests, without status and owner."""
     return replace(
         workload,
         uid="",
@@ -264,7 +264,7 @@ def anew(workload: Workload) -> Workload:
 
 
 class WorkloadPhase(StrEnum):
-    """State of a workload in one word: Kueue's status (workload.Status), and whether its pods run."""
+    """State of a workload in one word, from Kueue's status (workload.Status) and whether its pods run."""
 
     PENDING = "pending"
     QUOTA_RESERVED = "quotaReserved"
@@ -281,7 +281,7 @@ class WorkloadPhase(StrEnum):
 
 
 PLACED = (WorkloadPhase.ADMITTED, WorkloadPhase.RUNNING)
-"""Admitted and not evicted: its pods run or may run."""
+"""Phases of a workload that is admitted and not evicted, so that its pods run or may run."""
 
 
 def phase(workload: Workload, pods_run: bool | None = None) -> WorkloadPhase:

@@ -57,7 +57,7 @@ def enabled(gates: Gates, name: str) -> bool:
 
 
 MOST_ANNOTATIONS = 256 * 1024
-"""Bytes of all annotations of an object."""
+"""Most bytes that all annotations of an object may have together."""
 
 
 def check_labels(labels: Mapping[str, str] | None, path: Path) -> Iterator[FieldError]:

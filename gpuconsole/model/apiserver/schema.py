@@ -82,7 +82,7 @@ class Schema(Struct, frozen=True, kw_only=True):
     pattern: re.Pattern[str] | None = None
     least: int | None = None
     most: int | None = None
-    """Bounds of a number, of a string's length, or of the number of entries."""
+    """Upper bound of a number, of a string's length, or of the number of entries; `least` is the lower one."""
     keys: tuple[str, ...] = ()
     """Fields that identify an entry of a list (list type map)."""
     distinct: bool = False
@@ -499,9 +499,7 @@ def _check_list(schema: Schema, value: list[Any], say: Say, path: Path, old: Any
 
 
 def identity(schema: Schema, entry: Any) -> tuple[Any, ...] | None:
-    """Return the values of a list entry's key fields (list type map); None without key fields, or if the entry has
-    none.
-    """
+    """Return the values of a list entry's key fields (list type map); None if it has none of them."""
     if not schema.keys or not isinstance(entry, dict) or not any(key in entry for key in schema.keys):
         return None
     values = tuple(entry.get(key) for key in schema.keys)

@@ -256,7 +256,7 @@ def is_true(workload: Object, condition: str) -> bool:
 
 
 def reserves(workload: Object) -> bool:
-    """True if the workload holds quota."""
+    """True if the workload has a quota reservation."""
     return is_true(workload, "QuotaReserved")
 
 
@@ -458,7 +458,7 @@ def default(workload: Object, gates: Gates) -> Object:
 
 
 def warn(workload: Object) -> Iterator[str]:
-    """Yield the webhook's deprecation warnings."""
+    """Yield the deprecation warnings that the webhook returns for a Workload."""
     for n, pods in enumerate(_pod_sets(workload)):
         count = (pods.get("topologyRequest") or {}).get("subGroupCount", 0)
         if count < 0:

@@ -97,7 +97,7 @@ _ALL = (
     ),
 )
 KINDS: Mapping[str, ApiKind] = {kind.name: kind for kind in _ALL}
-"""Kind → settings for its writes."""
+"""Kind → its schema and webhooks, for all kinds of Kueue's API."""
 
 
 NOT_CHECKED = "not-checked"

@@ -23,7 +23,7 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 PATH = re.compile(r"\S+")
 KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-"""Key of a label, an annotation or a taint."""
+"""Pattern of the key of a label, an annotation or a taint."""
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 LONGEST_LABEL = 63
 LONGEST_KEY = MAX_NAME + 1 + LONGEST_LABEL

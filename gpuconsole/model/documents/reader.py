@@ -387,9 +387,7 @@ class Reader:
             return None
 
     def only(self, *known: str) -> None:
-        """Report fields other than the `known` ones, with the most similar known one (kubectl's strict field
-        validation).
-        """
+        """Report unknown fields, with the most similar `known` one (kubectl's strict field validation)."""
         if not isinstance(self.value, dict) or not self.report.is_recorded:
             return
         for name in self.value:

@@ -94,7 +94,7 @@ class MigGeometry(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def sized(self) -> tuple[MigProfile, ...]:
-        """Profiles without media engines; those with them cover the same spans."""
+        """Profiles without media engines; those with media engines have the same sizes."""
         return tuple(profile for profile in self.profiles if not profile.media)
 
     def profile_of(self, resource: str) -> MigProfile | None:

@@ -26,7 +26,7 @@ _MOST = 512
 
 
 class Division(Struct, frozen=True, eq=False):
-    """MIG layout of a node's GPUs."""
+    """Which MIG instances each GPU of a node has."""
 
     geometry: MigGeometry
     gpus: int
@@ -42,7 +42,7 @@ class Division(Struct, frozen=True, eq=False):
         return not self.instances
 
     def profile(self, resource: str) -> str:
-        """Return the profile of a resource; empty if this GPU model has none."""
+        """Return the MIG profile that a resource name stands for; empty if this GPU model has none."""
         found = self.geometry.profile_of(resource)
         return "" if found is None else found.name
 
@@ -172,7 +172,7 @@ class MigStrategyResources(Struct, frozen=True):
 
 
 def offer(model: GpuModel, product: str, gpus: Gpus, strategy: MigStrategy) -> MigStrategyResources:
-    """Return what a node with these GPUs offers. `product` is the full product name (`NVIDIA-A100-SXM4-80GB`)."""
+    """Return what a node with these GPUs offers; `product` is its full product name (`NVIDIA-A100-SXM4-80GB`)."""
     labels = {
         "nvidia.com/gpu.product": product,
         "nvidia.com/gpu.count": str(len(gpus)),

@@ -19,14 +19,14 @@ UNEXPECTED = "UnexpectedAdmissionError"
 
 
 class SharingKind(StrEnum):
-    """Way of sharing GPUs."""
+    """Way in which pods share a GPU."""
 
     TIME_SLICING = "time-slicing"
     MPS = "mps"
 
 
 class SharedResource(Struct, frozen=True, kw_only=True):
-    """Resource whose devices are shared."""
+    """Resource whose devices are shared, and into how many replicas each is divided."""
 
     name: str
     replicas: int
@@ -75,9 +75,7 @@ def shared(capacity: Resources, sharing: Sharing) -> dict[str, int]:
 
 
 def labelled(labels: Mapping[str, str], capacity: Resources, sharing: Sharing) -> dict[str, str]:
-    """Return the labels of GPU feature discovery for a node with this sharing: replicas, strategy, `-SHARED` in the
-    product.
-    """
+    """Return a node's labels with those of this sharing: replicas, strategy, `-SHARED` product unless renamed."""
     found = dict(labels)
     for resource in sharing.resources:
         if capacity.get(resource.name, 0):

@@ -78,10 +78,7 @@ def _slice_size(place: Reader, count: int) -> int | None:
 
 
 def whole(place: Reader, key: str, low: int, high: int, above: str) -> int | None:
-    """Read an integer from a label or annotation; None if it is invalid (reported).
-
-    `above` is the error for one above `high`.
-    """
+    """Read an integer from a label or annotation; None if invalid. `above` is the error reported above `high`."""
     text = place.text(key)
     if len(text) > 10 or not text.isascii() or not text.isdigit():
         place.report.refused(

@@ -36,9 +36,7 @@ _RESTARTS = ("Always", "OnFailure", "Never", "ExitCode")
 
 
 class Replicas(Struct, frozen=True, kw_only=True):
-    """Fields of one kind of Kubeflow job: its replica types (Kueue 0.19 OrderedReplicaTypes), and which decide its
-    success.
-    """
+    """Replica types of one kind of Kubeflow job (Kueue 0.19 OrderedReplicaTypes), and which decide its success."""
 
     kind: str
     field: str

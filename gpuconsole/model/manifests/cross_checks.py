@@ -35,11 +35,14 @@ FIELDS = {
     "volcano_queues": ("parent", "queue"),
     "kai_queues": ("parentQueue", "queue"),
 }
-"""Table → the field of `spec` that names the parent, and the word for its objects."""
+"""Table → field of `spec` that names the parent, and the word for such an object in messages."""
 
 
 def check_ancestors(entries: Mapping[str, LoadedObject], field: str, what: str) -> None:
-    """Report each cycle once, at its first member in the input, and the first object that is nested too deeply."""
+    """Report cycles in a hierarchy of queues or cohorts, and the first object that is nested too deeply.
+
+    Each cycle is reported at its first member in the input. `field` names the parent; `what` is the word for an object.
+    """
     done: set[str] = set()
     for name in entries:
         trail: dict[str, None] = {}
@@ -73,7 +76,7 @@ def _say_cycle(members: list[str], entries: Mapping[str, LoadedObject], field: s
 
 
 Names = Mapping[str, Mapping[str, LoadedObject]]
-"""Table → key → object."""
+"""Loaded objects by table and key."""
 
 
 def check_kai_queue(queue: KaiQueue, place: Reader, names: Names) -> None:

@@ -27,7 +27,7 @@ from gpuconsole.model.text import clean
 
 
 class LoadedObject(Struct, frozen=True, kw_only=True):
-    """Object with the document from which it was read."""
+    """An object, and the document from which it was read."""
 
     obj: Object
     place: Reader
@@ -36,7 +36,7 @@ class LoadedObject(Struct, frozen=True, kw_only=True):
     scope: str = ""
     """Source of the scenario to which it belongs, or empty; scenarios are independent of each other."""
     later: bool = False
-    """A step creates it, so an earlier object of its name may be deleted by then."""
+    """True if a step of the scenario creates it; an earlier object of its name may be deleted by then."""
 
     @property
     def table(self) -> str:
@@ -53,7 +53,7 @@ class LoadedManifests(Struct, frozen=True, kw_only=True):
     unknown: Mapping[str, int] = {}
     """`Kind (group)` → number of documents of that unknown kind."""
     known_unsimulated: Mapping[str, int] = {}
-    """The same for known kinds that are not simulated."""
+    """`Kind (group)` → number of documents of that kind, which is known but not simulated."""
     scenario: tuple[dict[str, Any], ...] = ()
     """Scenario documents, unchanged."""
     origins: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ _MOST_NAMES = 8
 
 
 def say_fragment(report: DocumentFindings, value: dict[str, Any], prose: bool) -> None:
-    """Report a part of a manifest; in prose this is only a note."""
+    """Report that a document is only a part of a manifest; in prose this is a note, else an error."""
     top = clean(", ".join(str(key) for key in list(value)[:3]), 80)
     missing = " and no ".join(key for key in ("apiVersion", "kind") if key not in value)
     report.add(
@@ -258,14 +258,14 @@ def later_objects(scenario: Reader) -> Iterator[Reader]:
 
 
 def label(document: Mapping[str, Any], kind: str) -> str:
-    """Return `Kind/namespace/name` of a document, without missing parts."""
+    """Name a document for messages: `Kind/namespace/name`, without missing parts."""
     metadata = document.get("metadata")
     names = [metadata.get(key) for key in ("namespace", "name")] if isinstance(metadata, dict) else []
     return clean("/".join(filter(None, [kind, *(name for name in names if isinstance(name, str))])), 600)
 
 
 Members = list[tuple[Job, LoadedObject]]
-"""Pods of one pod group, with their documents."""
+"""Pods of one pod group, each with the document from which it was read."""
 
 
 def fold_groups(entries: Sequence[LoadedObject]) -> list[LoadedObject]:

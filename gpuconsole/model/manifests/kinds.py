@@ -45,7 +45,7 @@ JOBS: Mapping[tuple[str, str], Decoder] = {
 """Kinds that become jobs of the table `jobs`."""
 
 JOB_NAMES = frozenset({"VolcanoJob", POD_GROUP, *CRON_KINDS, *(kind for _, kind in JOBS)})
-"""Kinds in the keys of jobs, except those of plain pods and of the groups of a LeaderWorkerSet."""
+"""Kinds that occur in the keys of jobs, except plain pods and the groups of a LeaderWorkerSet."""
 
 DECODERS: Mapping[tuple[str, str], Decoder] = {
     **JOBS,

@@ -98,14 +98,14 @@ def is_same_file(one: str, other: str) -> bool:
 
 
 def admitting_all(obj: Object) -> Object:
-    """Return the object; a ClusterQueue without namespaceSelector gets the empty one, which selects all namespaces."""
+    """Return the object; a ClusterQueue without namespaceSelector gets an empty one, which selects all namespaces."""
     if isinstance(obj, ClusterQueue) and obj.namespace_selector is None:
         return replace(obj, namespace_selector=LabelSelector())
     return obj
 
 
 def noted(finding: Finding) -> Finding:
-    """Return the finding; a missing namespaceSelector becomes a note, because --admit-all-namespaces replaces it."""
+    """Return the finding; with --admit-all-namespaces a missing namespaceSelector is only a note."""
     if finding.code != NO_SELECTOR:
         return finding
     problem = "it has no namespaceSelector; --admit-all-namespaces lets it admit from every namespace"
@@ -121,12 +121,12 @@ _NAME, _LEGACY = "--batch-scheduler", "--enable-batch-scheduler"
 
 
 class OperatorConfiguration(Struct, frozen=True):
-    """Settings of the operator in one document."""
+    """Batch scheduler that one document configures for KubeRay's operator, and the precedence of the document."""
 
     scheduler: str
     """Name of the batch scheduler in KubeRay; `default` for none."""
     rank: int
-    """Precedence, the highest wins: Configuration 2, arguments 1, values 0."""
+    """Precedence; the highest wins: 2 for a Configuration, 1 for arguments, 0 for Helm values."""
 
 
 def configuration_in(place: Reader) -> OperatorConfiguration | None:
@@ -200,7 +200,7 @@ def _checked(place: Reader, name: object, legacy: object, key: str, rank: int) -
 CONFIGURATION = ("config.kueue.x-k8s.io", "Configuration")
 """(group, kind) of Kueue's configuration."""
 NO_MANIFEST = "no-manifest"
-"""Code of the finding about a file without a document."""
+"""Code of the finding that a file has no document."""
 
 
 def load(

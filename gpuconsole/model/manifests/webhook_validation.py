@@ -24,7 +24,7 @@ from gpuconsole.model.objects import Object
 _V1BETA1 = "kueue.x-k8s.io/v1beta1"
 Spec = dict[str, Any]
 Moved = dict[Path, Path]
-"""New path → old path."""
+"""New path of each moved field → its path in the original document."""
 _CLASS_SOURCES = {
     "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),
     "scheduling.k8s.io/priorityclass": ("scheduling.k8s.io", "PriorityClass"),
@@ -36,10 +36,10 @@ class Converted(Struct, frozen=True):
 
     document: Mapping[str, Any]
     moved: Mapping[Path, Path] = {}
-    """New path → old path."""
+    """New path of each moved field → its path in the original document."""
 
     def origin(self, path: Path) -> Path:
-        """Return the path in the original document."""
+        """Return the path in the original document of a path in the converted one."""
         for new, old in self.moved.items():
             if path[: len(new)] == new:
                 return old + path[len(new) :]
@@ -165,7 +165,7 @@ class ApiServerValidator:
         self._before: dict[Key, Document] = {}
 
     def begin(self) -> None:
-        """Treat everything read so far as already stored."""
+        """Treat all objects read so far as stored in the cluster before this input."""
         self._before, self._stored, self._jobs = self._stored | self._jobs, {}, {}
 
     def stored(self) -> tuple[Document, ...]:

@@ -13,7 +13,7 @@ from gpuconsole.model.documents.findings import FieldError
 from gpuconsole.model.jobs.kubeflow import ALL, Replicas
 
 STOPPING = "kueue.x-k8s.io/stopping"
-"""Annotation of a Job that Kueue is stopping: the job counts as running until it is removed."""
+"""Annotation of a Job that Kueue is stopping; while it has the annotation, the job counts as running."""
 
 
 class JobCreateCheck(Protocol):
@@ -132,7 +132,7 @@ def check_job(
 ) -> list[FieldError]:
     """Return the errors of Kueue's webhook for a new job, or one that replaces `old`; none for unknown kinds.
 
-    `default_queue`: the namespace has a default LocalQueue.
+    `group` and `name` are those of the kind. `default_queue`: the namespace has a default LocalQueue.
     """
     kind = JOB_KINDS.get((group, name))
     if kind is None:

@@ -66,7 +66,7 @@ def order_of(dependencies: Mapping[str, Sequence[str]]) -> list[str] | None:
 
 
 TEXT, WHOLE, QUANTITY, ANYTHING = "text", "whole", "quantity", "anything"
-"""Types of a leaf in the shapes below: the fields of each kind that a webhook reads, with their Go types."""
+"""Types of values in the shapes below; a shape maps the fields of a kind that a webhook reads to their Go types."""
 AMOUNTS = {"*": QUANTITY}
 _TOPOLOGY = {"highestTierAllowed": WHOLE, "highestTierName": TEXT}
 _POLICIES = [{"action": TEXT, "event": TEXT, "events": [TEXT], "exitCode": WHOLE}]
@@ -312,7 +312,7 @@ def parent_of(queue: Document) -> str:
 
 
 def children_of(name: str, queues: Queues) -> list[Document]:
-    """Return the child queues of a queue, sorted by name."""
+    """Return the queues whose parent is this one, sorted by name."""
     return [queue for _, queue in sorted(queues.items()) if parent_of(queue) == name]
 
 
