@@ -65,7 +65,7 @@ class Clocked(Protocol):
 
     @property
     def paused(self) -> bool:
-        """True while it is paused."""
+        """True while virtual time is stopped."""
         ...
 
     def set_speed(self, speed: float) -> None:
@@ -105,23 +105,23 @@ class Missing(Struct, frozen=True):
 
 
 class ClusterHealth(Struct, frozen=True, kw_only=True):
-    """Connection to a live cluster, and completeness of its data, at this moment."""
+    """Whether a live cluster can be reached, and how complete the data of it are, at this moment."""
 
     loading: bool = True
-    """Some readable kinds, or the scheduler settings, have not been read yet."""
+    """True while some readable kinds, or the scheduler settings, have not been read yet."""
     age: float = 0.0
     """Seconds since the server's last response."""
     lost: str = ""
-    """Why the data may be stale; empty while it is not."""
+    """Why the data may be stale; empty while they are current."""
     kinds: int = 0
-    """Number of kinds that are served, of those that the console knows."""
+    """Number of API kinds that the console uses and this cluster serves."""
     readable: int = 0
-    """Number of them that the user may read wherever it was requested."""
+    """Number of these kinds that the user may read, in all namespaces that were requested."""
     missing: tuple[Missing, ...] = ()
     seen: Visibility = EVERYTHING
-    """Which kinds are loaded, and assumptions instead of what cannot be read."""
+    """Which kinds are loaded, and what is assumed in place of those that cannot be read."""
     unread: tuple[str, ...] = ()
-    """What could not be read for other reasons, as sentences."""
+    """What could not be read for reasons other than missing permissions, as sentences."""
     requests: int = 0
     """Number of requests in the last minute."""
     most: float = 0.0
@@ -146,7 +146,7 @@ class LiveBackend(Protocol):
 
     @property
     def policy(self) -> SimPolicy:
-        """Return the scheduler settings for a simulation of this cluster, as far as the cluster exposes them."""
+        """Return the settings for a simulation of this cluster, such as Kueue's configuration, as far as readable."""
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -172,11 +172,11 @@ class Partial(Protocol):
 
     @property
     def seen(self) -> Visibility:
-        """Kinds that the events cover; the same object while it does not change."""
+        """Return which kinds the events cover; the same object as before while that does not change."""
 
 
 class Follower(Protocol):
-    """Keeps a replica of a simulation up to date with its commands. Called by the polling thread."""
+    """Keeps a replica of a simulation up to date; the backend reports each step to it, in the polling thread."""
 
     def carried(self, at: Time, command: Command) -> None:
         """Report a command that was carried out at virtual time `at`."""
@@ -184,7 +184,7 @@ class Follower(Protocol):
     def reached(self, now: Time, digest: int) -> bool:
         """Report that the simulation is at `now`; `digest` is a checksum of its history until then.
 
-        True if the replica must be restarted.
+        Returns True if the replica has to be restarted with `begin`.
         """
 
     def begin(self, state: bytes, digest: int) -> None:

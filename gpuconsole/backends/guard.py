@@ -44,7 +44,7 @@ _OUTCOMES = {
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
-    """An entry of the audit log. `command` is the command as JSON, or the object that the outcome is about."""
+    """A line of the audit log. `command` is the command as JSON, or for a later outcome the object that it is about."""
 
     time: Time
     command: str
@@ -53,7 +53,7 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
 
 
 class Guard:
-    """Passes commands to a backend. The only caller of `Backend.submit`."""
+    """Passes commands to a backend if changes are allowed, and audits them. The only caller of `Backend.submit`."""
 
     def __init__(
         self,
@@ -92,7 +92,10 @@ class Guard:
         self._note(now, command, AuditOutcome.SENT)
 
     def permit(self, words: str, now: Time) -> None:
-        """Allow an action that is not a command but may change the cluster (a shell). Raises ReadOnlyError."""
+        """Allow and audit an action beside commands that may change the cluster, such as a shell. Raises ReadOnlyError.
+
+        `words` describe the action in the audit log.
+        """
         refusal = self.refusal
         self._write(
             AuditEntry(time=now, command=clean(words), outcome=AuditOutcome.READ_ONLY if refusal else AuditOutcome.SENT)
@@ -101,12 +104,12 @@ class Guard:
             raise ReadOnlyError(refusal)
 
     def note(self, words: str, now: Time, detail: str, *, failed: bool) -> None:
-        """Audit the outcome of an action that was permitted."""
+        """Audit the outcome of an action that `permit` allowed, with the same `words`."""
         outcome = AuditOutcome.FAILED if failed else AuditOutcome.DONE
         self._write(AuditEntry(time=now, command=clean(words), outcome=outcome, detail=clean(detail)))
 
     def came_back(self, happened: HistoryEvent) -> None:
-        """Audit the outcome of a command that a history event reports."""
+        """Audit the outcome of an earlier command, if that is what this history event reports."""
         outcome = _OUTCOMES.get(happened.what)
         if outcome is not None:
             subject = happened.workload or happened.pod or happened.queue or happened.node

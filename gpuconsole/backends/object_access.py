@@ -22,7 +22,7 @@ class PodOperation(StrEnum):
 
 
 class PodAccess(Struct, frozen=True):
-    """A pod operation requested in a namespace."""
+    """A request for a pod operation in a namespace, to check the permission for it."""
 
     what: PodOperation
     namespace: str
@@ -56,7 +56,7 @@ class LogLine(NamedTuple):
 
 
 class Logs(Protocol):
-    """Streamed output of some pods. Keeps the newest lines."""
+    """The output of some pods as it arrives; only the newest lines are kept."""
 
     @property
     def lines(self) -> Sequence[LogLine]:

@@ -82,7 +82,7 @@ class SimulationClock:
         return steps
 
     def span(self, elapsed: float) -> Span:
-        """Virtual time for `elapsed` wall-clock seconds; 0 while paused."""
+        """Return by how much virtual time advances in `elapsed` wall-clock seconds; 0 while paused."""
         return 0 if self.paused else round(elapsed * self._speed * SECOND)
 
     def note(self, elapsed: float, span: Span) -> None:
@@ -94,12 +94,12 @@ class SimulationClock:
 NODES = 16
 """Nodes that are sampled per poll: two milliseconds."""
 REST = 25
-"""Minimum number of polls from the beginning of one round to that of the next."""
+"""Minimum number of polls between the starts of two rounds of telemetry over all nodes."""
 TABLE = TABLES[NodeTelemetry]
 
 
 class TelemetrySampler:
-    """Samples the GPUs of a simulation. Mutable; called by the polling thread."""
+    """Adds simulated GPU telemetry to the events, a few nodes per poll. Mutable; called by the polling thread."""
 
     def __init__(self) -> None:
         self._round: Iterator[NodeTelemetry] = iter(())
@@ -244,7 +244,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 def digest(events: Iterable[Event], previous: int = 0) -> int:
-    """Extend a checksum with the history events in `events`."""
+    """Return the checksum `previous`, extended by the history events among `events`."""
     for event in events:
         if isinstance(event, HistoryEvent):
             previous = zlib.crc32(_ENCODER.encode(event), previous)

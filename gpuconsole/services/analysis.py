@@ -49,7 +49,7 @@ INTERVAL = 1.0
 
 
 class EstimateService:
-    """Estimates of one cluster. Mutates; thread-safe."""
+    """Records the estimated starts of one cluster and compares them with actual starts. Mutates; thread-safe."""
 
     def __init__(
         self, recorder: Recorder | None = None, source: str = "", *, clock: Callable[[], float] = time.monotonic
@@ -73,7 +73,7 @@ class EstimateService:
             return learned
 
     def record(self, now: Time) -> CoverageRecord:
-        """The accuracy of earlier estimates, as far as it is known."""
+        """Return how accurate earlier estimates were, as far as their workloads have started."""
         with self._guard:
             return coverage(self._memory.earlier, now) if self._memory is not None else CoverageRecord()
 
@@ -126,13 +126,13 @@ class AnalysisService:
 
     @property
     def foretells(self) -> bool:
-        """True if a worker process can compute estimated starts and risks: this process must stay responsive."""
+        """True if estimated starts and risks can be computed: in a worker process, as this one must stay responsive."""
         return self.worker is not None and isinstance(self._backend, Forkable)
 
     def expect(self) -> None:
-        """Prepare the worker for a question about a live cluster.
+        """Send the worker the newest state of a live cluster, because a question about it is likely to follow.
 
-        Blocks until the worker has the changes: call it in a thread.
+        Blocks until the worker has it: call it in a thread.
         """
         live, worker = self._live, self.worker
         if live is None or worker is None or worker.lost or missing_for_forecast(self._newest()):
@@ -171,7 +171,7 @@ class AnalysisService:
         return backend.fork().placement.scores(pod) if answer is None else answer[0]
 
     def why(self, workload: str) -> Iterator[Tried]:
-        """Explain why a workload is pending, and try suggestions in forks, one per step.
+        """Explain why a workload is pending, then try suggestions in forks; each step yields the answer so far.
 
         Each step blocks, as those of `looks` do. The Kueue configuration of a recording is unknown: Kueue's defaults
         are used.
@@ -190,7 +190,7 @@ class AnalysisService:
         return trying(snapshot, rehearsal_of(fork, snapshot), workload, lambda: fork)
 
     def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[PlanProgress]:
-        """The quota, nodes or policy that make these workloads start within a target wait, as `looks`."""
+        """Search for quota, nodes or policy with which these workloads start within the wait `wanted`; as `looks`."""
         self._decide(*PLACES)
         backend = self._forkable()
         return self._pieces(
@@ -199,7 +199,7 @@ class AnalysisService:
         )
 
     def risk(self) -> Iterator[EvictionRiskProgress]:
-        """The preemption risk of running workloads, run by run, as `looks`."""
+        """Estimate the preemption risk of running workloads by many simulation runs; result by result, as `looks`."""
         self._decide(*PLACES)
         backend = self._forkable()
         return self._pieces(
@@ -212,7 +212,7 @@ class AnalysisService:
         )
 
     def ahead(self, workload: str) -> Iterator[WorkloadOutlook]:
-        """The estimated start of a pending workload, or the preemption risk of a running one, by many simulation runs.
+        """Estimate the start of a pending workload, or the preemption risk of a running one, by many simulation runs.
 
         Starts are calibrated with earlier estimates, and recorded for later ones. Result by result, as `looks`; no
         results where no forecast is possible.
@@ -228,7 +228,7 @@ class AnalysisService:
                 yield replace(piece, eta=corrected(piece.eta, learned, self._estimates.record(piece.time)))
 
     def outlook(self) -> Iterator[StartEstimates]:
-        """The estimated starts of all pending workloads, calibrated and recorded as by `ahead`."""
+        """Estimate the starts of all pending workloads, calibrated and recorded as by `ahead`; result by result."""
         if missing_for_forecast(self._newest(), *PLACES):
             return
         for piece in self._pieces(lambda worker, seen: worker.outlook(seen), lambda: iter(())):
@@ -236,7 +236,7 @@ class AnalysisService:
             yield calibrated(piece, self._estimates.take(past_estimates, piece.time)) if piece.whole else piece
 
     def standing(self) -> AdmissionView:
-        """The cluster in its current state, for reports. It may take long: call it in a thread.
+        """Return the cluster as it is now: Snapshot, Kueue's queues and settings. May take long: call it in a thread.
 
         The Kueue configuration of a recording is unknown: Kueue's defaults are used.
         """

@@ -146,7 +146,10 @@ class Loop:
 
 
 class Measurements:
-    """Utilization trends of one cluster. Mutates; only the loop calls `take`, others may read `trends`."""
+    """Keeps the recent GPU utilization of one cluster, for trends. Mutates; only the loop calls `take`.
+
+    Others may read `trends`.
+    """
 
     def __init__(self, recorder: Recorder | None = None, source: str = "") -> None:
         """Samples are stored only for live clusters, which have a `source`: simulations have another clock."""
@@ -176,7 +179,7 @@ class Measurements:
 
 UNKNOWN = ConsoleStatus()
 USUAL = Prices()
-"""The usual prices of GPUs."""
+"""Default prices of GPUs, for clusters without prices of their own."""
 UNAUDITED = "Read-only: the audit of changes cannot be written ({}); repair the history, or start with --no-audit"
 NO_FORECAST = Forecast()
 NO_DIFFERENCES = ForecastDifferences()
@@ -302,7 +305,7 @@ class Console:
         self._loop.tick(elapsed)
 
     def hand_over(self) -> None:
-        """Release the worker process for another console."""
+        """Give up the worker process, because another console of this program takes it over."""
         self.answers.worker = None
 
     def subscribe(self, callback: Callable[[Snapshot], None]) -> Callable[[], None]:
@@ -327,11 +330,11 @@ class Console:
         return self._backend.object_access() if isinstance(self._backend, HasObjectAccess) else None
 
     def permit(self, words: str) -> None:
-        """Audit an action that may change the cluster and is not a command, such as a shell. Raises ReadOnlyError."""
+        """Allow and audit an action beside commands that may change the cluster (a shell). Raises ReadOnlyError."""
         self._guard.permit(words, self.snapshot.time)
 
     def note(self, words: str, detail: str, *, failed: bool = False) -> None:
-        """Record the outcome of a permitted action."""
+        """Audit the outcome of an action that `permit` allowed, with the same `words`."""
         self._guard.note(words, self.snapshot.time, detail, failed=failed)
 
     def pause(self) -> None:
@@ -342,11 +345,11 @@ class Console:
         self._clockwork().resume()
 
     def step(self) -> None:
-        """Run the next moment at which something happens, with the next tick."""
+        """Let the next tick advance virtual time to the next moment at which something happens."""
         self._clockwork().step()
 
     def set_speed(self, speed: float) -> None:
-        """Virtual seconds per second, clipped to ×1 … ×10,000."""
+        """Set the virtual seconds per wall-clock second, clipped to ×1 … ×10,000."""
         self._clockwork().set_speed(speed)
 
     def preemptions(self, limit: int = 500) -> tuple[HistoryEvent, ...]:
@@ -399,7 +402,7 @@ class Console:
 
     @property
     def foresees(self) -> bool:
-        """True on a live cluster, where Kueue's next decisions are forecast."""
+        """True if Kueue's next decisions are forecast: on a live cluster only."""
         return self.forecaster is not None
 
     @property
@@ -409,7 +412,7 @@ class Console:
 
     @property
     def compared(self) -> ForecastDifferences:
-        """The comparison of this session's forecasts with Kueue's decisions."""
+        """Return how this session's forecasts differed from Kueue's decisions."""
         return self.forecaster.said if self.forecaster is not None else NO_DIFFERENCES
 
     def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:

@@ -36,7 +36,7 @@ def library() -> Sequence[DrillFile]:
 
 
 def open_drill(named: str) -> Scenario:
-    """Read a drill by path or by the name of a bundled one; its run records how victims are chosen.
+    """Read a drill by path or by the name of a bundled one; its run records why each victim was chosen.
 
     Raises SourceError with the first error.
     """
@@ -76,7 +76,7 @@ def _path_of(named: str) -> str:
 
 
 def playable(scenario: Scenario, path: str) -> Scenario:
-    """The drill with all victim choices recorded. Raises SourceError for one without steps."""
+    """The scenario as a drill: its run records why each victim was chosen. Raises SourceError for one without steps."""
     if not scenario.steps:
         raise SourceError(path, NO_STEPS)
     name = scenario.name or Path(path).stem

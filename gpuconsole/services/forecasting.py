@@ -23,7 +23,7 @@ LOG = logging.getLogger(__name__)
 INTERVAL = 2.0
 """Minimum seconds between two forecasts."""
 SHARE = 4.0
-"""Rest after a forecast, as a multiple of the time that it took."""
+"""Minimum pause after a forecast, as a multiple of the time that it took."""
 LATEST = 10.0
 """Seconds after which an unchanged cluster is forecast again, while forecast decisions are outstanding."""
 
@@ -34,7 +34,7 @@ def _same(tables: Sequence[object], seen: Sequence[object]) -> bool:
 
 
 class ForecastService:
-    """Computes forecasts of a live cluster. Mutates; `changed` is thread-safe, `look` is for one thread."""
+    """Forecasts Kueue's next decisions in a live cluster. Mutates; `changed` is thread-safe, `look` for one thread."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ForecastService:
 
     @property
     def kueue_problem(self) -> KueueProblem | None:
-        """The problem that Kueue does not admit what it should; None without one, or without forecasts."""
+        """The problem that Kueue does not admit what forecasts admit; None without one, or without forecasts."""
         return self._admission.problem
 
     def _foresees(self) -> bool:

@@ -80,7 +80,7 @@ class _Running:
 
 
 class Forwards:
-    """All port-forwards of a console. Mutates; thread-safe."""
+    """Starts, lists and stops the port-forwards of a console. Mutates; thread-safe."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)

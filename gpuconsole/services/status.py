@@ -59,17 +59,17 @@ class ConsoleStatus(Struct, frozen=True, kw_only=True):
     kueue: tuple[KueueProblem, ...] = ()
     """Problems of Kueue; only on a live cluster."""
     sight: ClusterHealth | None = None
-    """State of the observation of a live cluster; None for simulations and recordings."""
+    """Connection to a live cluster and completeness of its data; None for simulations and recordings."""
 
     def unseen(self, resources: Collection[str]) -> str:
-        """Objects that are not visible, of these resources (plurals); of all resources if none are given."""
+        """Names the objects of these resources (plurals) that are not visible; of all resources if none are given."""
         missing = self.sight.missing if self.sight is not None else ()
         wanted = [right for right in missing if not resources or right.resource.partition(".")[0] in resources]
         return _named(list(map(str, wanted)))
 
     @property
     def undecided(self) -> str:
-        """Objects that are not visible although answers depend on them."""
+        """Names the objects that are not visible although answers depend on them; empty if there are none."""
         return _named(self.sight.seen.decisive_gaps if self.sight is not None else ())
 
 

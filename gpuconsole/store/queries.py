@@ -25,7 +25,7 @@ from gpuconsole.store.schema import COUNTED
 
 COLUMNS = HistoryEvent.__struct_fields__
 Lines = dict[int, HistoryEvent]
-"""Number in the session → line, in order."""
+"""History events by their number in the session, in order."""
 
 
 # The planner prefers to walk all of a session by number, so each part names the index that leads straight to its lines.
@@ -150,7 +150,7 @@ def count(db: sqlite3.Connection, session: int) -> int:
 
 
 def audit(db: sqlite3.Connection, session: int) -> list[tuple[str, str, str]]:
-    """Every command of a session as (command, outcome, detail), in order."""
+    """Every line of a session's audit log as (command, outcome, detail), in order."""
     rows = db.execute("select command, outcome, detail from audit where session = ? order by n", (session,))
     return [(clean(command), clean(outcome), clean(detail)) for command, outcome, detail in rows]
 

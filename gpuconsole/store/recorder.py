@@ -71,7 +71,7 @@ def _sample(node: str, time: int, places: bytes, percents: bytes) -> Utilization
 
 
 class Opening(Struct, frozen=True, kw_only=True):
-    """What is stored about a session when it starts."""
+    """What is known of a session when it starts, and is stored then."""
 
     version: str
     mode: str = ""
@@ -104,7 +104,7 @@ class Kept(Struct, frozen=True, kw_only=True):
 
 
 def newest(db: sqlite3.Connection) -> Kept | None:
-    """The last session with lines, if any, which may be the current one. Raises HistoryError for an invalid one."""
+    """The last session with history events, which may be the current one; None without any. Raises HistoryError."""
     row = db.execute(
         "select id, mode, source, unseen, (select time from events where session = id order by n desc limit 1) as last"
         " from sessions where last is not null order by id desc limit 1"
@@ -236,19 +236,19 @@ class Recorder:
                 self._next += 1
 
     def saw(self, seen: Visibility) -> None:
-        """Record why preemptions may be missing: workloads or events are not visible, or were not earlier on."""
+        """Record why preemptions may be missing: workloads or events that are not visible now or were not earlier."""
         if seen is not self._seen:
             with self._room:
                 self._seen = seen
                 self._unseen.update(dict.fromkeys(seen.missing_reasons(Workload, HistoryEvent)))
 
     def audit(self, time: Time, command: str, outcome: str, detail: str) -> None:
-        """Queue a line of the audit."""
+        """Queue a line of the audit log."""
         with self._room:
             self._audits.append((self._wall(), time, command, outcome, detail))
 
     def compared(self, said: ForecastDifferences) -> None:
-        """Queue a comparison of a forecast with Kueue's decisions."""
+        """Queue the differences of a forecast from Kueue's decisions."""
         with self._room:
             self._compared += said
 
@@ -368,7 +368,7 @@ def _estimate(estimate: PastEstimate) -> tuple[object, ...]:
 
 
 ENDLESS = 2**62
-"""A line number beyond all."""
+"""A line number greater than any: queries then include all stored lines."""
 
 
 @contextmanager
@@ -390,7 +390,7 @@ def preemptions(recorder: Recorder, limit: int) -> tuple[HistoryEvent, ...]:
 
 
 def newest_preemptions(lines: Iterable[HistoryEvent], limit: int) -> tuple[HistoryEvent, ...]:
-    """Preemption lines from the `limit`-th last preemption on."""
+    """The last `limit` preemptions among these events, and later outcomes of their victims and preemptors."""
     needed = [line for line in lines if line.what in NEEDED]
     chosen = [place for place, line in enumerate(needed) if line.what is HistoryEventKind.PREEMPTED]
     return tuple(needed[chosen[-limit:][0] :]) if chosen else ()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sqlite_utils import Database, Migrations
 
 COUNTED = "(what in ('admitted', 'preempted') or lost_gpu_seconds > 0 or lost_unknown > 0)"
-"""Condition of the events that totals count; part of a migration, so never edited.
+"""SQL condition of the events that totals count; part of a migration, so never edited.
 
 SQLite uses the index only for queries with the same condition in the same words.
 """
@@ -137,7 +137,7 @@ def migrations() -> "Migrations":
 
 
 ELSEWHERE = "move the file, or set GPUCONSOLE_STATE_DIR to another folder"
-"""What to do about a history that cannot be used."""
+"""Advice at the end of an error about a history that cannot be used."""
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:

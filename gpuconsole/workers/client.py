@@ -74,7 +74,7 @@ LONGEST = 10.0
 
 
 class PriorityLock:
-    """Counts urgent questions, and lets others wait for them. Thread-safe."""
+    """Lets questions that a user waits for run before the others. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -102,7 +102,7 @@ LOG = logging.getLogger(__name__)
 AT_ONCE = 500
 """Events encoded before other threads get a turn, which takes some milliseconds."""
 UNDECIDED = "telemetry"
-"""A table that no decision depends on, and that changes all the time."""
+"""The table that is not sent to the worker: telemetry changes all the time, and no decision depends on it."""
 _NUMBERS = count(1)
 """Numbers of long questions, unique in this process."""
 PATIENCE = 120.0
@@ -112,7 +112,7 @@ SECOND_CHANCES = 3
 
 
 class ObservedCluster(NamedTuple):
-    """A live cluster at one moment, with the policy by which to simulate it."""
+    """A live cluster at one moment, with the settings (policy) by which to simulate it."""
 
     cluster: object
     """Object whose identity tells this cluster from another one."""
@@ -126,9 +126,9 @@ def _process_context() -> str:
 
 
 class WorkerClient:
-    """The process, the pipe to it, and the changes not sent yet.
+    """Starts the worker process, keeps its replica up to date and sends it requests; a `Follower`. Mutates.
 
-    A `Follower` of the simulation. Mutates. Questions are thread-safe, the other methods are for the polling thread.
+    Questions are thread-safe, the other methods are for the polling thread.
     """
 
     def __init__(self, log_file: Path | None = None) -> None:
@@ -162,7 +162,7 @@ class WorkerClient:
         """Why the process is no longer used; empty while it is."""
 
     def introduce(self, state: bytes) -> None:
-        """Replicate a simulation that was just saved, before anything else happens in it."""
+        """Start the replica from a simulation that was just saved as `state`, before anything else happens in it."""
         self._anew = Begin(state, 0)
         # The process needs half a second to start; only this thread waits for it.
         self._talking.acquire()
@@ -208,10 +208,10 @@ class WorkerClient:
         self.process.close()
 
     def pieces(self, question: Long, seen: ObservedCluster | None) -> Iterator[Answered]:
-        """Send a long question and yield its results.
+        """Send a long question about `seen` (None: the replicated simulation), and yield its results.
 
-        Other questions may run between two results, and stopping cancels it.
-        Estimated starts have low priority: they wait for answers that a user waits for.
+        Other questions may run between two results, and stopping cancels it. Estimated starts have low priority: they
+        wait for answers that a user waits for.
         """
         if isinstance(question, AskOutlook | AskStarts):
             yield from self._in_turn(question, seen, self._turns.let_pass)
@@ -228,11 +228,11 @@ class WorkerClient:
             yield self.answer(NextPiece(number), None)
 
     def expect(self, seen: ObservedCluster) -> None:
-        """Prepare the process for a question about a cluster. Raises WorkerError."""
+        """Send the newest state of a cluster, because a question about it is likely to follow. Raises WorkerError."""
         self._reply(Expect(), seen)
 
     def answer(self, question: Question | NextPiece | AskForecast, seen: ObservedCluster | None) -> Answered:
-        """Send a request and wait for its result. Raises WorkerError."""
+        """Send a request about `seen` (None: the replicated simulation) and wait for its result. Raises WorkerError."""
         reply = self._reply(question, seen)
         match reply:
             case (
@@ -358,7 +358,7 @@ class WorkerClient:
 
 
 class Worker(WorkerClient):
-    """Questions to the process that simulates, so that the console stays responsive. Thread-safe."""
+    """Asks the worker process each type of question, so that the console stays responsive. Thread-safe."""
 
     def looks(
         self,
@@ -368,9 +368,10 @@ class Worker(WorkerClient):
         seen: ObservedCluster | None = None,
         places: Sequence[str] = (),
     ) -> Iterator[WhatIfProgress]:
-        """Compute a what-if, result by result, in the replicated simulation or in the live cluster `seen`.
+        """Compute a what-if, result by result, in the live cluster `seen` (None: in the replicated simulation).
 
-        Other questions may be asked between two results; not asking for the next one cancels it. Raises WorkerError.
+        `commands` are compared with the commands `against`, or with the baseline if there are none. Other questions may
+        be asked between two results; not asking for the next one cancels it. Raises WorkerError.
         """
         for reply in self.pieces(AskWhatIf(tuple(commands), horizon, tuple(against), tuple(places)), seen):
             assert isinstance(reply, WhatIfReply)
@@ -389,7 +390,7 @@ class Worker(WorkerClient):
     def plan(
         self, commands: Sequence[Command], wanted: Span, seen: ObservedCluster | None = None
     ) -> Iterator[PlanProgress]:
-        """Compute a plan that makes these workloads start within a target wait, as `looks`. Raises WorkerError."""
+        """Find changes with which these workloads start within the wait `wanted`, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskPlan(tuple(commands), wanted), seen):
             assert isinstance(reply, PlanReply)
             yield reply.planning

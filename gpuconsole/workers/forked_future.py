@@ -55,7 +55,7 @@ _FILES = Path("/proc/self/fd")
 
 
 def fork_future(future: Future, end: Time) -> FutureRunner:
-    """Run this future in a forked process if a core is free and forking is safe; else return the future itself.
+    """Move a future of a what-if to a forked process if a core is free and forking is safe; else return it unchanged.
 
     `end` is the last moment to which it will be advanced.
     """
@@ -81,7 +81,7 @@ class ForkedFuture:
         theirs.close()
 
     def advancing(self, until: Time) -> Steps[None]:
-        """Advance it to a moment, without waiting."""
+        """Let the process advance the future to `until`, without waiting for it."""
         self._until = until
         if self.process is not None:
             with suppress(OSError):
@@ -89,7 +89,7 @@ class ForkedFuture:
         yield
 
     def look(self) -> FutureStatus:
-        """Wait until it has advanced; returns its status."""
+        """Wait until the future has advanced as far as requested, and return its status."""
         if self.process is not None:
             try:
                 self._pipe.send_bytes(_ENCODER.encode(_GetStatus()))

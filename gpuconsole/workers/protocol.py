@@ -28,7 +28,7 @@ class Carried(Struct, frozen=True):
 
 
 class Begin(Struct, frozen=True, tag=True):
-    """Start from a saved simulation."""
+    """Start the replica from this saved simulation."""
 
     state: bytes
     digest: int
@@ -50,7 +50,7 @@ class UpdateSnapshot(Struct, frozen=True, tag=True):
 
 
 class ReplaySteps(Struct, frozen=True, tag=True):
-    """Repeat the steps of the simulation up to its current state."""
+    """Repeat in the replica what the simulation did since the last request."""
 
     steps: tuple[Carried, ...]
     now: Time
@@ -139,8 +139,8 @@ class Expect(Struct, frozen=True, tag=True):
 class Done(Struct, frozen=True, tag=True):
     """The request is complete, without a result.
 
-    `same` is False, also in reply to a question, if the worker has no exact replica of the simulation and needs a new
-    one.
+    If `same` is False, a request or question could not be handled because the replica differs from the simulation; the
+    worker then needs a saved simulation (`Begin`).
     """
 
     same: bool = True

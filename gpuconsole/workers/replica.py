@@ -64,19 +64,19 @@ from gpuconsole.workers.protocol import (
 )
 
 FRESH: Span = MINUTE
-"""Maximum age of a simulation that answers another question, if nothing has changed."""
+"""Maximum age of a prepared simulation that is used for another question, if the cluster has not changed."""
 BEHIND: Span = 5 * SECOND
-"""Its maximum age if only work (`WORK`) has changed, and none that the question names."""
+"""Maximum age of a prepared simulation if only tables of `WORK` have changed, and no object that the question names."""
 REST: Span = 2 * SECOND
 """Age at which a new simulation is prepared before the next question, if the cluster has changed."""
 INTEREST: Span = 2 * MINUTE
 """Time after a what-if within which another one is expected."""
 WORK = ("workloads", "jobs", "pods", "pod_groups", "kai_pod_groups")
-"""Tables that change all the time; the other tables describe the configuration of the cluster."""
+"""Tables of workloads and pods, which change all the time; the others describe the configuration of the cluster."""
 
 
 class SimulationBase(NamedTuple):
-    """The simulation from which futures are forked, with its Snapshot."""
+    """A simulation of the live cluster from which the futures of questions are forked, with its Snapshots."""
 
     found: Snapshot
     """The cluster as it was observed."""
@@ -86,11 +86,11 @@ class SimulationBase(NamedTuple):
     """The simulation that continues from it; only its forks are advanced."""
 
     def changed(self, now: Snapshot) -> set[str]:
-        """Names of the tables that have changed since then."""
+        """Names of the tables that differ between the observed cluster and `now`."""
         return {name for name in TABLES.values() if not _same_rows(self.found, now, name)}
 
     def stands_for(self, now: Snapshot, named: frozenset[str]) -> bool:
-        """True if it is recent enough to answer a question that names these objects, in a cluster that is now `now`."""
+        """True if it is recent enough for a question that names these objects, when the cluster has become `now`."""
         if now.time - self.found.time > FRESH:
             return False
         changed = self.changed(now)
@@ -152,7 +152,7 @@ class LiveReplica:
         return trying(snapshot, footing.rehearsal(), workload, lambda: self.base(frozenset({workload})).simulation)
 
     def base(self, named: frozenset[str]) -> SimulationBase:
-        """The simulation from which the futures of a question that names these objects are forked."""
+        """Return the simulation whose forks answer a question that names these objects: the prepared or a new one."""
         base = self._base
         if (base is None or not base.stands_for(self.snapshot, named)) and self._making is not None:
             # A preparation under way ends sooner than a new one, and its result may be recent enough.
@@ -210,7 +210,7 @@ class LiveReplica:
 
 
 def named_in(question: Question) -> frozenset[str]:
-    """All strings in a question, which may be names of objects."""
+    """All strings in a question: they include the names of the objects that it is about."""
     found, left = set(), [msgspec.to_builtins(question)]
     while left:
         match left.pop():

@@ -38,7 +38,8 @@ from gpuconsole.sim.policy import SimPolicy
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
 WORK = 0.012
-"""Seconds of work per poll, so that a tick (poll, apply and freeze) takes about 20 ms."""
+"""Seconds of work per poll, so that a tick of the console (poll, apply events, publish a Snapshot) takes about 20 ms.
+"""
 
 
 def wall() -> Time:
@@ -47,7 +48,7 @@ def wall() -> Time:
 
 
 class KubeBackend:
-    """Watches one cluster. Mutable; see `Backend` for thread safety."""
+    """The backend of one live cluster, which it watches. Mutable; see `Backend` for thread safety."""
 
     def __init__(
         self,
@@ -184,7 +185,7 @@ class KubeBackend:
         return self.kueue_metrics.of(cluster_queue)
 
     def fork(self) -> "Simulation":
-        """Return a simulation of the cluster's current state, which applies our scheduling rules."""
+        """Return a simulation that starts from the cluster's current state, with the console's own schedulers."""
         # The engines are slow to import, and most sessions never fork in this process.
         from gpuconsole.sim.engine import Simulation
 
@@ -199,7 +200,7 @@ class KubeBackend:
 
     @property
     def seen(self) -> Visibility:
-        """What the Snapshots cover; the same object while it does not change."""
+        """Which kinds the Snapshots cover; the same object as before while that does not change."""
         seen = Visibility(gaps=tuple(self._watches.gaps), assumed=self.assumed)
         if seen != self._seen:
             self._seen = seen

@@ -123,7 +123,7 @@ class ApiResponse(Struct, frozen=True):
     code: int
     body: bytes
     where: str = ""
-    """Server, method and path, for errors."""
+    """Server, method and path of the request, for error messages."""
 
     def decode(self, type: type[Decoded]) -> Decoded:
         """Decode the JSON as a type. Raises Unreadable."""
@@ -146,7 +146,7 @@ class ApiResponse(Struct, frozen=True):
         return document
 
     def unreadable(self, why: str) -> Unreadable:
-        """Return the error for a response that the API would not send."""
+        """Return the error to raise for a response with this content; `why` says what is wrong with it."""
         if not self.body.strip():
             return Unreadable(self.where, "the response is empty")
         page = page_in(self.body)
@@ -238,7 +238,7 @@ class ApiServerConnection:
         return answer
 
     def note_response(self) -> None:
-        """Record that the server sent a valid response."""
+        """Record that a stream delivered something valid, which shows that the server works."""
         self.last_response_at = self._clock()
 
     @contextmanager
@@ -389,7 +389,7 @@ def _innermost(error: BaseException) -> BaseException:
 
 READY = "/readyz"
 PATIENCE = 3.0
-"""Seconds in which a healthy server answers the probe."""
+"""Timeout of the probe in seconds: a server that takes longer counts as unreachable."""
 PROBE_AFTER = 20.0
 """Seconds without a response to any request after which the server is probed."""
 SHORTEST, LONGEST = 0.3, 3.0
@@ -397,7 +397,7 @@ SHORTEST, LONGEST = 0.3, 3.0
 LOOK = 1.0
 """Seconds between two checks whether a probe is due, or whether the probe was stopped."""
 SOON = 2.0
-"""Outage in seconds after which streams are reopened, because existing ones may be dead."""
+"""Seconds without a response after which open streams are closed and opened again, because they may be dead."""
 
 
 class ConnectivityProbe:
@@ -497,7 +497,7 @@ class ConnectivityProbe:
 SCHEME = "service:"
 """Prefix of an address that the API server proxies."""
 FIND = "find"
-"""Address of the Prometheus that is found by the names of services."""
+"""Address for which the console searches the cluster's services for a Prometheus."""
 
 _HTTPS = "https:"
 """Prefix of the name of a service to which the API server connects with TLS."""
@@ -533,9 +533,9 @@ class _Services(Struct, frozen=True):
 
 
 class ServiceProxy:
-    """Proxies to `service:NAMESPACE/[https:]NAME[:PORT]`, or to the likeliest Prometheus for `find`.
+    """Sends requests to a service in the cluster through the API server. Mutable: caches the service that it found.
 
-    Mutable: caches the service that it found.
+    Its address is `service:NAMESPACE/[https:]NAME[:PORT]`, or `find` for the service that is most likely a Prometheus.
     """
 
     def __init__(self, address: str, connection: Callable[[], ApiServerConnection]) -> None:

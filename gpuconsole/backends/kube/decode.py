@@ -57,7 +57,7 @@ class TemplateMeta(TypedDict, total=False):
 
 
 class ObjectWire(TypedDict, total=False):
-    """Kinds with small or few objects: only their metadata are reduced."""
+    """The form of kinds with small or few objects: only their metadata are reduced."""
 
     metadata: Meta
     spec: dict[str, Any] | None
@@ -284,7 +284,7 @@ FORMS: dict[tuple[str, str], type[Any]] = {
     ("batch", "Job"): JobWire,
     ("apps", "ReplicaSet"): ReplicaSetWire,
 }
-"""(group, kind) → form of its objects; other kinds have `ObjectWire`."""
+"""Form in which the objects of a (group, kind) are decoded; other kinds have `ObjectWire`."""
 
 
 Document = Mapping[str, Any]
@@ -341,7 +341,7 @@ def controller(document: Document) -> tuple[str, str] | None:
 
 
 def is_part(document: Document) -> bool:
-    """True for a Job or ReplicaSet whose owner is shown instead."""
+    """True for a Job or ReplicaSet that belongs to another object, which the console shows instead."""
     owner = controller(document)
     return owner is not None and owner[0] not in _NO_OWNERS
 
@@ -354,7 +354,7 @@ def wants_gpus(spec: Document) -> bool:
 
 
 def concerns_us(document: Document, known: Collection[str]) -> bool:
-    """True for a pod that requests GPUs, is queued or gang-scheduled, or belongs to a job in `known`."""
+    """True for a pod that the console keeps: it requests GPUs, is queued or gang-scheduled, or has a job in `known`."""
     meta = _mapping(document, "metadata")
     marks = (_mapping(meta, "labels"), _mapping(meta, "annotations"))
     return (
@@ -420,7 +420,7 @@ class Item(Struct, frozen=True):
     key: str = ""
     """Key of the object in the model; empty if `obj` is None or a CoreEvent."""
     unread: bool = False
-    """It could not be read; without a name it is unknown which object it is."""
+    """True if the object could not be read; without a name it is unknown which object it is."""
 
 
 class ListPage(Struct, frozen=True):
@@ -428,7 +428,7 @@ class ListPage(Struct, frozen=True):
 
     items: list[Item]
     version: str
-    """resourceVersion of the list."""
+    """resourceVersion of the list, from which a watch can continue."""
     more: str = ""
     """Continue token of the next page; empty on the last one."""
 

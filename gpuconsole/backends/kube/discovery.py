@@ -24,16 +24,16 @@ LEFT_ALONE = frozenset(
         *(("storage.k8s.io", "StorageClass"), ("storage.k8s.io", "CSINode")),
     }
 )
-"""Kinds that are not watched: no screen shows them, and some have many objects.
+"""Kinds that are never watched: no screen shows them, and some have many objects.
 
-So simulations of a live cluster ignore volumes, and those of pods are not decoded (`wire`).
+So simulations of a live cluster ignore volumes, and the volumes of pods are not decoded (`decode`).
 """
 SOURCES = (*(source for source in DECODERS if source not in LEFT_ALONE), EVENT)
 """(group, kind) of all kinds that are watched if they are served."""
 
 
 class Served(Struct, frozen=True, kw_only=True):
-    """API kind as the cluster serves it."""
+    """An API kind in the version and with the verbs that the cluster serves."""
 
     group: str
     version: str

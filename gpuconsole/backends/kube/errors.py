@@ -15,7 +15,7 @@ from gpuconsole.errors import ClusterError
 from gpuconsole.model.text import clean
 
 LONGEST_RETRY = 120.0
-"""Most seconds of a Retry-After that are kept."""
+"""Longest Retry-After in seconds that is accepted; greater values are reduced to it."""
 LONGEST_REST = 32.0
 """Most seconds for which a busy server is left alone; the API server itself requests no more (maxRetryAfter in its
 dropped_requests_tracker.go).
@@ -121,7 +121,7 @@ def decoded(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Decoded]) -
 
 
 def page_in(body: bytes) -> str:
-    """Return "a web page" if a response is HTML; otherwise an empty string."""
+    """Return "a web page" if a response body is HTML, for error messages; otherwise an empty string."""
     return "a web page" if body.lstrip()[:1] == b"<" else ""
 
 
@@ -145,7 +145,7 @@ def status_in(body: bytes) -> ApiStatus:
 
 
 def refused(where: str, code: int, body: bytes, retry_after: str = "") -> Refused:
-    """Return the error for a response. `retry_after` is the value of its Retry-After header."""
+    """Return the error for an unsuccessful response with this HTTP status `code` and Retry-After header."""
     status = status_in(body)
     kind = _KINDS.get(code, Refused)
     if kind is Refused and status.reason in ("Expired", "Gone"):

@@ -45,7 +45,7 @@ def preemptor_queue(message: str) -> str:
 
 
 class ChangeEvents:
-    """Creates history events for changed workloads, pods, nodes and queues. Looks up related objects with callbacks."""
+    """Derives history events from the states of an object before and after a change; callbacks find related objects."""
 
     def __init__(
         self,
@@ -110,7 +110,10 @@ class ChangeEvents:
             yield self._line(what, before or after, finished.since, reason=finished.reason, message=finished.message)
 
     def complete(self, lines: Sequence[HistoryEvent]) -> Iterator[HistoryEvent]:
-        """Complete the first events once all Workloads are known: names of preemptors, and admissions after them."""
+        """Complete the history events of the first seconds, once all Workloads are loaded.
+
+        It adds the names of preemptors, and admissions of preemptors and victims that no event reported.
+        """
         let_in: dict[str, Time] = {}
         for line in lines:
             if line.what is HistoryEventKind.ADMITTED:
@@ -178,7 +181,7 @@ class ChangeEvents:
         return {"by": by.key, "by_queue": queue or self._queue_of(by), "by_priority": by.priority}
 
     def said(self, what: HistoryEventKind, workload: Workload, at: Time, reason: str, message: str) -> HistoryEvent:
-        """Event about a workload that a Kubernetes Event reports."""
+        """Return the history event for a Kubernetes Event about a workload."""
         evicted = what in (HistoryEventKind.PREEMPTED, HistoryEventKind.EVICTED)
         more = self._preemptor(message) if evicted and "UID:" in message else {}
         return self._line(what, workload, at, reason=reason, message=message, lost_unknown=evicted, **more)
@@ -288,7 +291,7 @@ SAME: Span = 15 * SECOND
 REMEMBERED = 20_000
 """Number of (kind, workload) pairs whose history events are remembered."""
 OF_A_KIND = 64
-"""Most remembered history events of one kind about one workload: a day of thrashing."""
+"""Most remembered history events of one kind about one workload: enough for a day of preemption loops."""
 EVICTED_DUE_TO = "EvictedDueTo"
 """Kueue's prefix of the reasons of evictions, such as EvictedDueToPreempted."""
 _WHAT = {
@@ -309,7 +312,7 @@ class KubeEventReader:
         self._lately: OrderedDict[tuple[HistoryEventKind, str], deque[tuple[Time, str]]] = OrderedDict()
 
     def note_written(self, line: HistoryEvent) -> None:
-        """Record a history event. Several are kept, because Events of earlier ones may arrive later."""
+        """Remember a history event of an object change, so that Kubernetes Events about that change add nothing."""
         key = (line.what, line.workload or line.pod)
         self._lately.setdefault(key, deque(maxlen=OF_A_KIND)).append((line.time, line.message))
         self._lately.move_to_end(key)

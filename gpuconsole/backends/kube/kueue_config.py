@@ -216,7 +216,7 @@ _PLACING = (
 VOLCANO_QUEUE = ("scheduling.volcano.sh", "Queue")
 VOLCANO_ASSUMED = "Volcano's configuration is assumed to be what its Helm chart installs"
 ENGINE = "0.19"
-"""Version of Kueue whose rules the engine implements."""
+"""Version of Kueue whose rules the simulated Kueue implements."""
 
 
 class _ConfigMap(Struct, frozen=True):
@@ -345,12 +345,15 @@ INTERVAL = 30.0
 SOON = 7.0
 """Seconds between two checks while there is a problem, so that its end is noticed within 10 s."""
 AGAIN = 10
-"""Number of checks for which a Deployment that may not be read, or was never found, is not looked for again."""
+"""Number of checks that skip a Deployment which was never found or is forbidden."""
 NO_METRICS = "Kueue's metrics are missing"
 
 
 class KueueHealth:
-    """Checks Kueue's Deployment and metrics. Mutable; `look` is called from one thread, `problems` from any."""
+    """Looks for problems of Kueue in its Deployment and metrics; `problems` has the last result.
+
+    `look` is called by one thread, `problems` may be read by any.
+    """
 
     def __init__(self, connection: ApiServerConnection, metrics: KueueMetrics | None, queue: Callable[[], str]) -> None:
         """`queue` names a ClusterQueue that Kueue's metrics must include; empty if there is none."""
@@ -425,7 +428,7 @@ class KueueHealth:
 
 GROUP = "/apis/visibility.kueue.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1")
-"""Newest first; Kueue serves one or both."""
+"""Versions of Kueue's visibility API, newest first; Kueue serves one or both."""
 RENEW = 15.0
 """Seconds for which a response is cached: four requests a minute while a queue is shown."""
 VISIBILITY_AGAIN = 7.0

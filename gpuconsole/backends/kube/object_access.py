@@ -26,11 +26,11 @@ from gpuconsole.model.text import clean
 
 LOG = logging.getLogger(__name__)
 KEPT = 2_000
-"""Most lines of all pods together."""
+"""Most log lines that are kept, of all pods together."""
 WIDEST = 1_000
 """Most characters of a line."""
 FIRST = 200
-"""Number of earlier lines that are read from each container."""
+"""Number of earlier log lines that are read from each container at the start."""
 PODS = 32
 """Most pods whose logs are read at once: each needs a connection."""
 LATER = 2.0

@@ -31,7 +31,7 @@ LATELY: Span = MINUTE
 
 
 class WorkloadPods:
-    """Pods by Workload. Mutable; for one thread."""
+    """Finds the pods of a Workload, including recently deleted ones. Mutable; for one thread."""
 
     def __init__(self) -> None:
         self._pods: dict[str, dict[str, Pod]] = {}
@@ -74,14 +74,14 @@ class WorkloadPods:
 
 
 class GpuIndexAllocator:
-    """Assigns GPU indices per node and pod. Mutable; a pod keeps its indices while it holds its node."""
+    """Assumes for each pod which GPUs of its node it has. Mutable; a pod keeps its indices while it holds its node."""
 
     def __init__(self) -> None:
         self._taken: dict[str, set[int]] = {}
         self._pods: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def allocate(self, pod: Pod) -> Pod:
-        """Return the pod with its indices; none if it is not bound to a node or has finished."""
+        """Return the pod with GPU indices assigned; without any if it is not bound to a node or has finished."""
         wanted = gpus(pod.template.requests) if pod.node and not pod.done else 0
         node, indices = self._pods.get(pod.key, ("", ()))
         if (node, len(indices)) != (pod.node, wanted):
@@ -110,13 +110,13 @@ class GpuIndexAllocator:
 REMEMBERED = 50_000
 """Number of deleted workloads that are kept, because they may be named as preemptors."""
 PATIENCE: Span = 5 * SECOND
-"""Time for which an Event waits for the change of its object."""
+"""Time for which a Kubernetes Event is held back, as the change of its object may report the same."""
 DEEPEST = 4
 """Longest chain of jobs that own each other."""
 
 
 class OwnerJoin:
-    """State of all objects that the events refer to. Mutated by `take`; for one thread."""
+    """Turns watch messages into the console's events, by the state of all related objects. Mutable; for one thread."""
 
     def __init__(self) -> None:
         self.known: set[str] = set()
@@ -160,9 +160,9 @@ class OwnerJoin:
         return events
 
     def overdue(self, now: Time | None = None) -> list[Event]:
-        """Return history events from Kubernetes Events that are held back, if no object change has reported the same.
+        """Return history events of Kubernetes Events that are held back, except of those that repeat an object change.
 
-        With `now`, only from those that have waited for the change long enough.
+        With `now`, only those that have waited for the change long enough (`PATIENCE`).
         """
         lines: list[Event] = []
         while self._held and (now is None or self._held[0].time <= now - PATIENCE):

@@ -54,7 +54,7 @@ _ACCESS_REVIEW = msgspec.json.Decoder(_AccessReview)
 
 
 class ReadAccess(Struct, frozen=True):
-    """Namespaces in which a kind may be read (`""` is the whole cluster), and the permissions that are missing."""
+    """Where a kind may be read: its namespaces (`""` is the whole cluster), and the permissions that are missing."""
 
     served: Served
     namespaces: tuple[str, ...] = ()
@@ -119,10 +119,10 @@ def _within(connection: ApiServerConnection, served: Served, namespaces: Sequenc
 
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 AT_MOST = 2.0
-"""Reviews of single permissions per second, if the rules cannot be listed."""
+"""Most checks of single permissions per second, if the RBAC rules cannot be listed."""
 
 Rules = frozenset[bytes]
-"""RBAC rules as JSON, each after its namespace."""
+"""The user's RBAC rules: each as its namespace followed by JSON."""
 
 
 class _RulesReviewStatus(Struct, frozen=True, rename="camel"):
@@ -219,7 +219,7 @@ REVIEWS_AT_ONCE = 2
 
 
 class Right(Struct, frozen=True):
-    """A verb on a kind, in a namespace or (empty) in all of them; `part` is a subresource."""
+    """A permission that an action needs: a verb on a kind, in a namespace (empty: in all); `part` is a subresource."""
 
     verb: str
     source: Source
@@ -253,10 +253,7 @@ def needed(asked: Command | PodAccess, known: KnownObjects) -> Iterator[Right]:
 
 
 class Rights:
-    """Permissions of the offered actions: answers from a cache, and checks unknown ones in threads.
-
-    Mutable; thread-safe.
-    """
+    """Tells whether the user may carry out an action, from a cache that threads fill. Mutable; thread-safe."""
 
     def __init__(
         self,

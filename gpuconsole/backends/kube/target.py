@@ -114,7 +114,7 @@ class PluginError(ClusterError):
 
 
 class RequestedCluster(Struct, frozen=True, kw_only=True):
-    """Cluster that the user requested. None means the kubeconfig's default."""
+    """The cluster and user that the command line requests; None stands for the kubeconfig's default."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -125,7 +125,7 @@ class RequestedCluster(Struct, frozen=True, kw_only=True):
 
 
 class ResolvedCluster(Struct, frozen=True, kw_only=True):
-    """Cluster found in the configuration."""
+    """A cluster found in the kubeconfig or in-cluster configuration, with a client that has the credentials."""
 
     context: str
     server: str

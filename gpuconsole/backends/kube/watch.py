@@ -50,7 +50,10 @@ LOG = logging.getLogger(__name__)
 
 
 class ObjectVersions:
-    """Objects of one watch, by name. Mutable; used by the watch's thread."""
+    """The objects that one watch knows, by name, with their resourceVersions, so that only changes are reported.
+
+    Mutable; used by the watch's thread.
+    """
 
     def __init__(self, label: str, wall: Callable[[], Time]) -> None:
         self._label = label
@@ -82,7 +85,7 @@ class ObjectVersions:
         self._nameless = 0
 
     def seen(self, item: Item, *, listed: bool) -> Iterator[WatchMessage]:
-        """Record an object; `listed` if it existed before the watch began."""
+        """Record an object; yields a message if it is new or changed. `listed`: it existed before the watch began."""
         if not item.name:
             self._nameless += item.unread
             return
@@ -102,7 +105,7 @@ class ObjectVersions:
             self._unreadable.add(item.name)
 
     def gone(self, item: Item) -> Iterator[WatchMessage]:
-        """Record that an object was deleted."""
+        """Record that an object was deleted; yields a message if it was known."""
         self._unreadable.discard(item.name)
         yield from self._forgotten(item.name)
 
@@ -112,7 +115,10 @@ class ObjectVersions:
             yield ObjectGone(self._wall(), known[0], known[1])
 
     def keep(self, names: Collection[str]) -> list[WatchMessage]:
-        """Drop all objects but these, as deleted, unless an object without a readable name may be one of them."""
+        """After a new list with these names, report all other objects as deleted.
+
+        Not if an object without a readable name may be one of them.
+        """
         if self._nameless:
             return []
         self._unreadable.intersection_update(names)
@@ -122,8 +128,8 @@ class ObjectVersions:
 
 
 LATELY = 60.0
-"""Seconds after an outage, or after it was current, in which a watch retries often: a big server that was just
-restarted has not read its storage yet, and says so (429) for half a minute.
+"""Seconds for which a watch retries often after an outage or an interruption: a big server that was just restarted has
+not read its storage yet, and says so (429) for half a minute.
 """
 
 
@@ -144,7 +150,7 @@ class WatchTimings(Struct, frozen=True, kw_only=True):
     eager: float = 2.0
     """Longest time between retries just after an outage."""
     doubt: float = 60.0
-    """Time for which a kind that was readable may be forbidden before that is believed."""
+    """Time for which a kind that was readable may be refused as forbidden before it counts as forbidden."""
     recheck: float = 7.0
     """Time between retries of what is forbidden, absent or unreadable, varied by up to 10%; its end is noticed
     within 10 s.
@@ -159,7 +165,7 @@ class WatchTimings(Struct, frozen=True, kw_only=True):
 
 
 class WatchBackoff:
-    """Exponential backoff of one watch. Mutable; the watch's thread waits, any thread ends the wait."""
+    """Waits between the retries of one watch, with exponential backoff. Mutable; any thread may end the wait."""
 
     def __init__(self, pace: WatchTimings) -> None:
         self._pace = pace
@@ -179,7 +185,7 @@ class WatchBackoff:
         self._wake.set()
 
     def short(self) -> None:
-        """Keep waits short for a while, because the watch was current a moment ago."""
+        """Keep waits short for the next minute (`LATELY`), because the watch was current a moment ago."""
         self._eager_until = time.monotonic() + LATELY
 
     def long(self) -> None:
@@ -191,7 +197,7 @@ class WatchBackoff:
         self._failures = 0
 
     def hurry(self) -> None:
-        """End a wait, because the server is back after an outage."""
+        """End a wait and reset the backoff, because the server is back after an outage."""
         self.short()
         self.begin_anew()
         self._wake.set()
@@ -208,13 +214,13 @@ class WatchBackoff:
             self._wake.wait(asked + longest * random.uniform(0.5, 1.0))
 
     def give_up(self) -> None:
-        """Wait until `retry`."""
+        """Wait, without a time limit, until `retry` is called."""
         self._wake.clear()
         if not self.ended:
             self._wake.wait()
 
     def retry(self) -> None:
-        """End a wait."""
+        """End the wait of `give_up`."""
         self._wake.set()
 
 
@@ -245,7 +251,7 @@ class WatchPhase(StrEnum):
 
 _SEEN = (WatchPhase.CURRENT, WatchPhase.CATCHING_UP)
 LOST = (WatchPhase.FORBIDDEN, WatchPhase.ABSENT)
-"""Phases in which nothing is read, or retried before `Watch.retry`."""
+"""Phases of a kind that cannot be read now, and is only retried by `Watch.retry`."""
 
 
 class _Doubtful(Exception):
@@ -318,7 +324,7 @@ class Watch:
 
     @property
     def problem(self) -> str:
-        """A persistent problem as a sentence that ends with its cause."""
+        """What persistently prevents reading, as a sentence that ends with the cause; empty without a problem."""
         return "" if self._is_established else self._problem
 
     @property

@@ -22,11 +22,11 @@ from gpuconsole.model.snapshot import HISTORY, VisibilityGap, only_namespaces_te
 
 LOG = logging.getLogger(__name__)
 SELECTORS = {EVENT: ("involvedObject.kind=Workload", "reason=FailedScheduling")}
-"""Field selectors of a kind, of which only objects that match one of them are watched."""
+"""Field selectors of a kind: only objects that match one of them are watched."""
 BEHIND = 3.0
-"""Seconds of catching up after which the data counts as stale."""
+"""Seconds after which an interrupted watch makes the data count as stale."""
 PATIENCE = 20.0
-"""Seconds for which pods wait for the kinds that decide which pods are kept."""
+"""Most seconds for which watching pods waits for the kinds that decide which pods are kept."""
 AT_ONCE, SOON, LATER, LAST = range(4)
 """Order in which kinds are first read."""
 QUEUES = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "Queue", "ResourceFlavor"})
@@ -47,7 +47,7 @@ def _turn(watch: Watch) -> int:
 
 
 class Watches:
-    """Watches of a cluster, one thread each. Mutable; status properties are thread-safe."""
+    """All watches of a cluster, one thread each. Mutable; status properties are thread-safe."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class Watches:
 
     @property
     def behind(self) -> str:
-        """Sentence about the watches that have been behind for a while; empty if there are none."""
+        """Return a sentence about watches that have been interrupted for a while; empty if there are none."""
         behind = [watch.label for watch in self._all if watch.phase is WatchPhase.CATCHING_UP]
         if not behind:
             self._behind_since = None

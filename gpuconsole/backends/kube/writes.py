@@ -58,7 +58,7 @@ Source = tuple[str, str]
 NODE, POD = ("", "Node"), ("", "Pod")
 WORKLOAD, CLUSTER_QUEUE, LOCAL_QUEUE = (KUEUE, "Workload"), (KUEUE, "ClusterQueue"), (KUEUE, "LocalQueue")
 OLDER = "v1beta1"
-"""Version of Kueue's kinds that names a priority class by two strings."""
+"""API version in which a Workload has its priority class as two strings (name and source), not as a reference."""
 _TABLES: dict[str, Source] = {
     "namespaces": ("", "Namespace"),
     "nodes": NODE,
@@ -91,7 +91,7 @@ _MORE_GROUPS = {
 
 
 class UnsupportedCommand(ClusterError):
-    """The command cannot be carried out on this cluster: only a simulation can, or the object or kind is missing."""
+    """A command cannot be carried out on this cluster: only a simulation can, or the object or kind is missing."""
 
 
 class ApiRequest(Struct, frozen=True, kw_only=True):
@@ -106,13 +106,13 @@ class ApiRequest(Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     content: str = JSON
     rehearsed: bool = False
-    """It is sent as a dry run first, together with all others, before any of them is sent."""
+    """True if it is sent as a dry run first; all dry runs of a command precede its requests."""
     words: str = ""
-    """Description for messages."""
+    """What the request does, for messages."""
 
 
 class KnownObjects(Struct, frozen=True):
-    """Lookups in the current cluster state that translating a command needs."""
+    """Callbacks by which the translation of a command looks up objects and versions in the current state."""
 
     workload: Callable[[str], Workload | None]
     version: Callable[[Source], str] = lambda source: ""
@@ -321,7 +321,7 @@ AT_ONCE = 4
 RELEASE = 120.0
 """Seconds within which an evicted workload must release its quota."""
 LOOK = 1.0
-"""Seconds between two checks whether it has."""
+"""Seconds between two checks whether an evicted workload has released its quota."""
 CREATED, CONFLICT = 201, 409
 _LEFT = ("DaemonSet", "Node")
 """Kinds of owners whose pods a drain leaves."""
@@ -354,7 +354,7 @@ class _Pods(Struct, frozen=True):
 
 
 class CommandExecutor:
-    """Sends commands to the API server. Calls `tell` from its threads with an event about each outcome."""
+    """Sends the API requests of commands in threads, and reports each outcome as an event to the callback `tell`."""
 
     def __init__(
         self,

@@ -66,14 +66,14 @@ class MetricSample(Struct, frozen=True):
 
 
 def number(measure: GpuMetric, value: float) -> float | None:
-    """Return a value, or None for an invalid one: NaN, infinity, a negative number or a DCGM blank."""
+    """Return the value if it is valid, else None: for NaN, infinity, a negative number or a DCGM blank."""
     if not isfinite(value) or value < 0:
         return None
     return None if value >= (_WIDE_BLANK if measure in _WIDE else _BLANK) else value
 
 
 def node_of(labels: Labels, known: Callable[[str], bool]) -> str:
-    """Return the node of a series: the label that names a cluster node, else the exporter's own host name."""
+    """Return the node of a series: from the label that names a known node, else the exporter's own host name."""
     said = [labels[name] for name in NODE_LABELS if labels.get(name)]
     said.append(labels.get("instance", "").rpartition(":")[0])
     for name in said:
@@ -84,7 +84,7 @@ def node_of(labels: Labels, known: Callable[[str], bool]) -> str:
 
 
 def place_of(labels: Labels) -> tuple[int, int] | None:
-    """Return (GPU, MIG instance or -1) of a series; None if its labels are unusable."""
+    """Return the GPU index and MIG instance (-1: a whole GPU) of a series; None if its labels are unusable."""
     gpu = _count(labels.get("gpu", ""))
     if gpu is None:
         gpu = _count(labels.get("device", "").removeprefix("nvidia"))
@@ -148,7 +148,7 @@ class Gathering:
             column[place] = max(value, column.get(place, 0.0))
 
     def nodes(self, time: Callable[[str], Time], source: str, lasts: Span) -> Iterable[NodeTelemetry]:
-        """Return the collected telemetry; `time` maps a node to its sample time."""
+        """Return the telemetry of each node: `time` gives its sample time, `lasts` is how long its values are fresh."""
         for name, found in self._nodes.items():
             places = sorted(found.about)
             yield NodeTelemetry(
@@ -183,7 +183,7 @@ def _order(labels: Labels) -> tuple[str, str]:
 AT_ONCE = 8
 """Maximum number of requests at the same time."""
 NODE = "{node}"
-"""Stands for a node's name in a URL."""
+"""Placeholder for a node's name in an exporter's URL."""
 PATH = "/metrics"
 
 

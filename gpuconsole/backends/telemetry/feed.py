@@ -44,7 +44,7 @@ class TelemetrySource(Protocol):
         """Address in messages."""
 
     def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
-        """Poll everything. Raises TelemetryError if no metrics can be read.
+        """Query all metrics now. Raises TelemetryError if no metrics can be read.
 
         `known` tells if a name is a node of the cluster; `lasts` is the time after which the values are stale.
         """
@@ -77,7 +77,7 @@ class TelemetryHealth(Struct, frozen=True, kw_only=True):
 
 
 class Feed:
-    """Polls one source in its own thread, which calls `look`. Mutable; `take` is called by one other thread."""
+    """Polls a telemetry source in its own thread, and queues the changes until `take`, which one other thread calls."""
 
     def __init__(
         self,

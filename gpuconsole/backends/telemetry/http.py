@@ -134,7 +134,7 @@ def _authorities(ca_file: str) -> "ssl.SSLContext":
 
 
 def checked(url: str) -> str:
-    """Return a URL without its trailing slash. Raises UsageError that says how to correct it."""
+    """Validate a URL and return it without its trailing slash. Raises UsageError that says how to correct it."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -187,7 +187,7 @@ _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,
 _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", "\\": "\\", '"': '"'}
 MOST_LINE = 20_000
-"""Longer lines are skipped, in characters."""
+"""Maximum characters of a line of metrics; longer ones are skipped."""
 
 
 def series(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str], float]]:

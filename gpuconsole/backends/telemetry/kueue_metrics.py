@@ -45,7 +45,7 @@ class KueueMetricsSource(Protocol):
 
 
 class KueueMetrics:
-    """Requests metrics, and caches the response. Mutable; thread-safe; blocks on the server."""
+    """Caches Kueue's metrics of a queue from one source. Mutable; thread-safe; blocks on the server."""
 
     def __init__(
         self, knower: KueueMetricsSource, wall: Callable[[], Time], *, clock: Callable[[], float] = time.monotonic
@@ -169,7 +169,7 @@ def _nothing(text: str, queue: str) -> str:
 
 
 def quantile(part: float, buckets: Sequence[Series]) -> float | None:
-    """Compute a histogram quantile as PromQL's `histogram_quantile` does; None if nothing was counted."""
+    """Compute the quantile `part` (0 to 1) of a histogram, as `histogram_quantile` of PromQL; None without counts."""
     below: dict[float, float] = {}
     for one in buckets:
         bound = _bound(one.metric.get("le", ""))

@@ -33,7 +33,7 @@ NODES = (*NODE_LABELS, "instance")
 PLACES = (*NODES, *DEVICE_LABELS)
 EVERYTHING = (*PLACES, *ABOUT_LABELS)
 LOOK_BACK: Span = 30 * MINUTE
-"""Time for which the first poll checks whether GPUs were in use."""
+"""How far back the first poll checks since when GPUs have been idle."""
 _BUSY = "DCGM_FI_DEV_GPU_UTIL"
 
 
