@@ -270,7 +270,7 @@ class _Twin:
 
 
 LAST: Span = MINUTE
-"""Minimum duration of the last step, so that its preemptor is scheduled at the end."""
+"""Minimum time that follows the last step, so that its preemptors are scheduled by the end."""
 _EVICTED = (HistoryEventKind.EVICTED, HistoryEventKind.POD_EVICTED)
 _PLACED = (HistoryEventKind.ADMITTED, HistoryEventKind.STARTED)
 

@@ -152,7 +152,7 @@ DELETED = "Deleted"
 
 
 class ExpectationState:
-    """State of a cluster, and the events since the last check."""
+    """The cluster that expectations are checked against, and its events since the last check."""
 
     def __init__(self, snapshot: Snapshot, lines: Sequence[HistoryEvent], names: ObjectNames, queued: bool) -> None:
         self.snapshot = snapshot
@@ -182,7 +182,7 @@ class ExpectationState:
         }
 
     def code(self, key: str) -> PendingReason:
-        """Reason code of a piece of work."""
+        """Return the reason code of a pending workload, job or pod; `not-waiting` if it is not pending."""
         return explain(self.snapshot, key).code
 
     @cached_property
@@ -236,7 +236,7 @@ class ExpectationState:
 
 INCLUDES = "Includes"
 POOL = ("nodes", "starting", "leaving", "spot", "launched", "gone", "interrupted", "hourly", "spent")
-"""Fields of a pool."""
+"""Fields of a pool that `pools` can check."""
 _ENTRY = ("workload", "by", "reason")
 
 
@@ -371,11 +371,11 @@ def read_form(key: str, wanted: Any) -> None:
 WITHIN = "within"
 NOTHING = "nothing"
 CLOSE = 0.8
-"""Similarity from which on a key is suggested: `usageIncludes` does not mean `nodesIncludes`."""
+"""Similarity (0 to 1) from which on a key is suggested for an unknown one, so that only typing errors match."""
 
 
 class ExpectationCheck(Struct, frozen=True):
-    """Result of one key, as text."""
+    """Result of checking one key, with the expected and the actual value as text."""
 
     ok: bool
     wanted: str
@@ -420,7 +420,7 @@ def check_evicted(look: ExpectationState, wanted: Any, includes: bool) -> Expect
 
 
 def check_no_evictions(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
-    """Check key `noEvictions`."""
+    """Check key `noEvictions`: there was no eviction since the previous check."""
     got = [_evicted_text(who, by, reasons[0]) for who, by, reasons in look.evicted]
     return ExpectationCheck(not got, "no evictions", _join(got))
 
@@ -472,7 +472,7 @@ def check_free_nodes(look: ExpectationState, wanted: Any, includes: bool) -> Exp
 
 
 def check_lost_gpu_hours(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
-    """Check key `lostGpuHours`."""
+    """Check key `lostGpuHours`: GPU-hours of the lost work."""
     return _number(wanted, look.lost_gpu_hours)
 
 

@@ -139,31 +139,33 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """Counts of pending work by reason."""
 
     workloads: int
-    """Pending in a queue, without reserved quota."""
+    """Number of workloads pending in a queue, without reserved quota."""
     oldest: str
     """Key of the longest pending workload; empty if none is pending."""
     oldest_since: Time
     codes: Mapping[PendingReason, int]
-    """Reason code → workloads; `nodes` and `gang` are admitted (or not queued) and unschedulable."""
+    """Reason code → number of workloads; for `nodes` and `gang`, admitted (or not queued) unschedulable ones."""
     checking: int = 0
-    """Quota reserved; admission checks or topology assignment are pending."""
+    """Number of workloads with reserved quota whose admission checks or topology assignment are pending."""
     checking_units: Units = NO_UNITS
     """Accelerators reserved by workloads with pending checks, by unit."""
     by_nodes: int = 0
-    """Admitted, or not queued, with unscheduled pods."""
+    """Number of admitted (or not queued) workloads with unscheduled pods."""
     by_resource_quota: int = 0
-    """Admitted, or not queued, without unscheduled pods, but a ResourceQuota refuses some of their pods."""
+    """Number of admitted (or not queued) workloads whose only missing pods a ResourceQuota refuses."""
     units: Units = NO_UNITS
     """Accelerators that all pending work requests or has reserved, by unit."""
 
     @property
     def by_quota(self) -> int:
-        """Workloads pending for quota, or because they exceed the maximum capacity."""
+        """Number of workloads pending for quota, or because they exceed the maximum capacity."""
         return self.codes.get(PendingReason.QUOTA, 0) + self.codes.get(PendingReason.EXCEEDS_MAX, 0)
 
     @property
     def otherwise(self) -> int:
-        """Workloads pending for another reason than quota: a stopped or missing queue, no matching flavor …"""
+        """Number of workloads pending for another reason than quota: a stopped or missing queue, no matching flavor
+        …
+        """
         return self.workloads - self.by_quota
 
     @property

@@ -225,9 +225,9 @@ class DifferenceCause(StrEnum):
     UNSEEN = "unseen"
     """Objects that decisions depend on are not visible."""
     RACE = "race"
-    """The decision depends on a state that an object had between the two observations."""
+    """The engine agrees if an object had another state when Kueue decided, between two observations."""
     MEMORY = "memory"
-    """The engine agrees with another in-memory state: inadmissible workloads, or the flavor to try next."""
+    """The engine agrees if other workloads were inadmissible, or another flavor was next, in Kueue's memory."""
     DISAGREEMENT = "disagreement"
     """The engine decides differently from Kueue."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ENOUGH, LOOKS = 20, 5
 """A calibration needs at least this many earlier estimates, made at this many moments."""
 PART = 0.8
-"""Target coverage of an interval."""
+"""Target coverage: the fraction of starts that should be inside their interval."""
 NARROWEST = 0.1
 """Minimum half width of an interval, as a fraction of the wait."""
 DOUBT, YOUNG_DOUBT = 2.0, 3.0

@@ -23,13 +23,13 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot, row_changes
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry, busy
 
 HOT = 87.0
-"""°C at which data-centre GPUs begin to throttle."""
+"""Temperature (°C) at which data-centre GPUs begin to throttle."""
 HOARD_MEMORY = 0.8
 HOARD_ACTIVE = 0.05
 """Rule HOARDING: memory use above the fraction HOARD_MEMORY, with an engine activity below HOARD_ACTIVE."""
 BUSY = 90.0
 EMPTY_SM = 0.3
-"""Rule EMPTY: utilization above this percentage, SM activity below this fraction."""
+"""Rule EMPTY: utilization above the percentage BUSY, with an SM activity below the fraction EMPTY_SM."""
 FATAL = {
     48: "double-bit ECC error",
     74: "NVLink error",
@@ -147,7 +147,7 @@ class GpuUtilization(Struct, frozen=True, kw_only=True):
     gpus: int
     """GPUs and MIG instances that are known to be allocated to it."""
     measured: int
-    """Those of them that have samples that are not stale."""
+    """Number of these that have samples that are not stale."""
     sm: float | None = None
     """SM activity in percent."""
     busy: float | None = None
@@ -157,7 +157,7 @@ class GpuUtilization(Struct, frozen=True, kw_only=True):
     power: float | None = None
     """W, in total."""
     hottest: float | None = None
-    """°C."""
+    """Temperature of the hottest of them, in °C."""
 
 
 class Average(Struct, frozen=True, kw_only=True):
@@ -211,9 +211,9 @@ class Coverage(Struct, frozen=True, kw_only=True):
     nodes: int
     """Nodes with GPUs."""
     measured: int
-    """Those of them that have samples, stale ones included."""
+    """Number of nodes with GPUs that have samples, stale ones included."""
     stale: int
-    """Those of these whose samples are stale."""
+    """Number of nodes whose samples are stale."""
     source: str
     """Source of the newest samples."""
     newest: Time

@@ -121,7 +121,7 @@ def annotated(workload: Workload, name: str) -> Span | None:
 
 
 CLAIMED = "claimed"
-"""Stands for the resources that quotas count DRA devices in (Kueue: deviceClassMappings)."""
+"""Counted resource of all DRA devices, whatever resource quotas count them in (Kueue: deviceClassMappings)."""
 _CORE = frozenset((CPU, MEMORY, EPHEMERAL_STORAGE, PODS))
 
 

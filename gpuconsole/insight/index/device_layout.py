@@ -361,7 +361,7 @@ _NO_CONFIGS: Mapping[str, MigPartedConfig] = {}
 def mig_changes(
     snapshot: Snapshot, name: str, configs: Mapping[str, MigPartedConfig] = _NO_CONFIGS
 ) -> tuple[MigNodeChange, ...]:
-    """Compute the changes of a mig-parted configuration on every node with MIG, by node name.
+    """Return what the mig-parted configuration `name` would change on every node with MIG, by node name.
 
     `configs` takes precedence over mig-parted's own configurations.
     """

@@ -180,7 +180,7 @@ ROOT = "root"
 DRA_DEVICES = "DRA devices"
 """Resource name shown for DRA devices, which have none."""
 SLICES, GPUS_AND_SLICES = "compute slice", "GPU or compute slice"
-"""Unit of KAI's quota where a MIG instance counts as more than one."""
+"""Units in which KAI's quota counts MIG instances; the second where there are whole GPUs, too."""
 
 
 class _Offer(Struct, frozen=True):
@@ -476,7 +476,7 @@ class QueueShare(Struct, frozen=True, kw_only=True):
     share: float | None
     """used / deserved (Volcano: of the dominant unit); None if nothing is deserved."""
     words: str
-    """Weight and other rules."""
+    """Weight and other rules of the queue, as text."""
     turn: int | None
     """Rank among the leaf queues with pending pods: 1 is served next. None = nothing pending."""
 

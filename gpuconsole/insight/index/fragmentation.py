@@ -128,7 +128,7 @@ class Fragments(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def percent(self) -> float:
-        """Percent of the idle GPUs; 0 if none is idle."""
+        """Percentage of the idle GPUs that typical pods cannot use; 0 if none is idle."""
         return 100 * self.fragment / self.idle if self.idle else 0.0
 
 

@@ -112,7 +112,7 @@ class GpuCell(Struct, frozen=True):
     since: int = 0
     """Time at which the pod was bound."""
     assumed: bool = False
-    """The index is a guess: the cluster does not report which GPUs of the node the pod has."""
+    """True if the index is a guess: the cluster does not report which GPUs of the node the pod has."""
     unit: DeviceUnit = WHOLE_GPU
     device: str = ""
     """Name of a DRA device in its pool."""

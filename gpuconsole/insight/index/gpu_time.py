@@ -366,7 +366,7 @@ class GpuAllocation(Struct, frozen=True):
     parts: Mapping[str, int]
     """MIG instances by resource, and DRA devices as CLAIMED: requests other than GPUs."""
     part: float
-    """Fraction of the node's GPUs; 0 for a pod without GPUs."""
+    """Fraction of its node's GPUs that the pod holds; 0 for a pod without GPUs."""
 
 
 NO_PARTS: Mapping[str, int] = {}

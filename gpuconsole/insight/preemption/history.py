@@ -58,10 +58,10 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     """Text of the preemption rule; an unknown reason is not translated."""
     reason: str
     priority: int | None
-    """None if unknown, as the preemptor's: the workload was deleted before it was observed."""
+    """Priority of the victim; None if unknown, as the workload was deleted before it was observed."""
     by_priority: int | None
     lost_gpu_hours: float | None
-    """None if unknown: it ran before it was observed."""
+    """Lost work in GPU-hours; None if unknown, as the victim ran before it was observed."""
     cost: float | None
     """USD of the lost work; None if it is unknown or has no price."""
     latency: Span | None
@@ -69,7 +69,7 @@ class PreemptionRow(Struct, frozen=True, kw_only=True):
     nth: int
     """Number of preemptions of this victim so far, within the rows."""
     thrash: bool
-    """The victim was preempted at least three times within the hour that ends here."""
+    """True if the victim was preempted at least three times within the hour that ends here."""
     admitted_at: Time | None
     """Time at which the preemptor was admitted or scheduled; None if it was not, so far."""
     message: str
@@ -227,7 +227,7 @@ class PreemptionCount(Struct, frozen=True):
     cost: float
     """USD."""
     thrash: bool = False
-    """A workload of it was preempted at least three times within an hour."""
+    """True if one of its workloads was preempted at least three times within an hour."""
     unknown: int = 0
     """Number of preemptions with unknown loss: the sums are lower bounds."""
     unpriced: int = 0
@@ -466,7 +466,7 @@ class LostWork(Struct, frozen=True):
         return at_least(format(self.gpu_hours, form), self.unknown, self.times)
 
     def cost_text(self, money: str) -> str:
-        """The cost as text, given its formatted amount."""
+        """Return the cost as text: `money` (its formatted amount), `at least` that, or `unknown`."""
         return at_least(money, self.unpriced, self.times)
 
 
@@ -501,7 +501,7 @@ def at_least(number: str, unknown: int, of: int) -> str:
 
 
 def summed(losses: Sequence[float | None], form: str) -> str:
-    """Format the sum of losses; None is an unknown loss."""
+    """Format the sum of losses with the format specification `form`; None is an unknown loss."""
     known = [loss for loss in losses if loss is not None]
     return at_least(format(sum(known), form), len(losses) - len(known), len(losses))
 

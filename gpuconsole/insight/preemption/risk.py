@@ -292,7 +292,7 @@ class EvictionRiskProgress(Struct, frozen=True, kw_only=True):
     risk: Risk | None = None
     """Result of the complete runs; only after a run has just ended."""
     last: bool = False
-    """No run follows; the result is that of the previous item."""
+    """True if no run follows; the result is that of the previous item."""
 
 
 class _Eviction(Struct, frozen=True):

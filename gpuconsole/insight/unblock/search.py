@@ -44,7 +44,7 @@ class Suggestions(Struct, frozen=True, kw_only=True):
 
     found: tuple[Suggestion, ...] = ()
     admitted_anyway: bool = False
-    """It is admitted without any change, so nothing is suggested."""
+    """True if it is admitted without any change, so that nothing is suggested."""
     landing: PlacementResult = UNTRIED
     """If it is admitted anyway: whether its pods are scheduled."""
     tried: int = 0

@@ -168,9 +168,9 @@ class WhatIfOutcome(Struct, frozen=True, kw_only=True):
     text: str
     """The scheduler's own message."""
     new: bool = True
-    """It does not exist in the baseline."""
+    """True if it does not exist in the baseline."""
     admitted_without: Time | None = None
-    """Its admission in the baseline."""
+    """Time of its admission in the baseline."""
     admitted_range: TimeRange | None = None
     """None if latencies are not drawn, if it was admitted before, or if no run admits it."""
     started_range: TimeRange | None = None
@@ -272,7 +272,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     subjects: tuple[str, ...] = ()
     """Keys of the requested work, and of the pods of jobs without a Workload."""
     only_work: bool = False
-    """The commands only submit work: they change no node, queue or setting, and stop nothing."""
+    """True if the commands only submit work: they change no node, queue or setting, and stop nothing."""
     shifts: tuple[StartShift, ...]
     queues: tuple[QueueChange, ...]
     gpus_total: int

@@ -261,9 +261,9 @@ class PlanOption(Struct, frozen=True, kw_only=True):
     hourly: float
     """Cost of the added nodes, USD per hour. Quota alone costs nothing, except to other queues."""
     soon: bool
-    """The requested workloads run within the target wait."""
+    """True if the requested workloads run within the target wait."""
     holds: bool
-    """The requested workloads run within the target wait, and at least 95% of them keep running to the horizon."""
+    """True if the requested workloads run in time, and at least 95% of them keep running to the horizon."""
     admitted: int
     """Number of requested workloads that run before the horizon."""
     p95_wait: Span | None
