@@ -35,7 +35,7 @@ class NodePoolBudget(Struct, frozen=True, omit_defaults=True):
     """Disruption budget of a NodePool: how many nodes may be disrupted at once, for which reasons, when."""
 
     nodes: str = "10%"
-    """A number, or a percentage of the pool's nodes, rounded up."""
+    """Most nodes that may be disrupted at once: a number, or a percentage of the pool's nodes, rounded up."""
     reasons: tuple[str, ...] = ()
     """`Underutilized`, `Empty`, `Drifted`; none means all."""
     schedule: str = ""
@@ -264,7 +264,7 @@ class InstanceType(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {**plain, GPU: self.gpus} if self.gpus else plain
 
     def labels(self, zone: str, capacity_type: str) -> dict[str, str]:
-        """Return the labels of such a node, as the cloud's controllers and GPU feature discovery set them."""
+        """Return the labels of a node of this type, as the cloud's controllers and GPU feature discovery set them."""
         found = {
             INSTANCE_TYPE: self.name,
             ZONE: zone,

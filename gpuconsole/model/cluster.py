@@ -32,9 +32,9 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Cordoned."""
     ready: bool = True
     not_ready_since: Time | None = None
-    """None if it is ready, or if its readiness is unknown."""
+    """Time since which the node is not ready; None if it is ready, or if its readiness is unknown."""
     conditions: Mapping[str, bool] = {}
-    """Its conditions except Ready: MemoryPressure, DiskPressure …"""
+    """Conditions of the node except Ready, such as MemoryPressure or DiskPressure."""
     images: Mapping[str, int] = {}
     """Size in bytes of each image on the node, by each of its names."""
     synthesised: bool = False
@@ -109,7 +109,7 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Reason for its state (`Unschedulable`, `Preempted`, `NodeLost`)."""
     message: str = ""
     unready: bool = False
-    """It runs, but one of its containers is not ready."""
+    """True if the pod runs, but one of its containers is not ready."""
     hostname: str = ""
     subdomain: str = ""
     """Service that resolves its host name."""
@@ -135,7 +135,7 @@ class PodDisruptionBudget(Struct, frozen=True, kw_only=True, omit_defaults=True,
     selector: LabelSelector | None = None
     """Pods of the namespace; None selects none, an empty one all."""
     min_available: str = ""
-    """A number, or a percentage of the pods (`50%`); empty if the other field is set."""
+    """Pods that must stay available: a number, or a percentage (`50%`); empty if max_unavailable is set."""
     max_unavailable: str = ""
 
     @property
@@ -216,7 +216,7 @@ class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     hard: Resources = EMPTY
     used: Resources = EMPTY
     scopes: tuple[QuotaScope, ...] = ()
-    """It counts only pods that are in all of them."""
+    """Scopes of the quota; it counts only pods that are in all of them."""
 
     @property
     def key(self) -> str:

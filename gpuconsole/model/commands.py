@@ -35,7 +35,7 @@ class Delete(Struct, frozen=True, tag="delete"):
 
 
 class Copy(Struct, frozen=True, tag="copy"):
-    """Submit an existing object again under another name, with its spec but without its status."""
+    """Submit a copy of an existing object under another name: its spec, without its status."""
 
     of: str
     """Key of a job (`Kind/namespace/name`), or a workload or job as `namespace/name`."""
@@ -116,13 +116,13 @@ class SetWeight(Struct, frozen=True, tag="set-weight", omit_defaults=True):
     """Change the fair-sharing weight of a queue or cohort."""
 
     queue: str
-    """Its name; for a LocalQueue `namespace/name`."""
+    """Name of the queue or cohort; for a LocalQueue `namespace/name`."""
     weight: float
     kind: Literal["ClusterQueue", "LocalQueue", "Cohort"] = "ClusterQueue"
 
 
 class SetCohort(Struct, frozen=True, tag="set-cohort", omit_defaults=True):
-    """Move a ClusterQueue, or a cohort with its subtree, into another cohort; empty for none."""
+    """Move a ClusterQueue, or a cohort with its subtree, into a cohort; out of any if `cohort` is empty."""
 
     queue: str
     cohort: str

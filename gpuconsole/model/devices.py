@@ -29,7 +29,9 @@ Attribute = bool | int | str | Version | None
 
 
 class DeviceClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Class of devices, selected by CEL expressions; an empty expression stands for a selector that is not CEL."""
+    """Class of devices: those that match its CEL expressions. An empty expression stands for a selector that is not
+    CEL.
+    """
 
     name: str
     uid: str = ""

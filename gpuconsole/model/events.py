@@ -25,19 +25,19 @@ class CandidateVerdict(StrEnum):
 
     CHOSEN = "chosen"
     PUT_BACK = "put-back"
-    """It was chosen at first, but the other victims were enough."""
+    """The candidate was chosen at first, but the other victims were enough."""
     NOT_NEEDED = "not-needed"
-    """There was enough capacity without it."""
+    """There was enough capacity without the candidate."""
     NOT_BORROWING = "not-borrowing"
-    """Its ClusterQueue, or a cohort above it, is within nominal quota of the contended resources."""
+    """The candidate's ClusterQueue, or a cohort above it, is within nominal quota of the contended resources."""
     NOT_WHILE_BORROWING = "not-while-borrowing"
-    """The rule allows it only for a preemptor that does not borrow."""
+    """The rule allows the candidate only for a preemptor that does not borrow."""
     FAIR_SHARE = "fair-share"
-    """Its ClusterQueue's share is not above the preemptor's by the fair sharing strategy."""
+    """By the fair sharing strategy, the share of the candidate's ClusterQueue is not above the preemptor's."""
     PRIORITY = "priority"
     """The policy allows only lower priorities, or also newer workloads of equal priority."""
     POLICY_NEVER = "policy-never"
-    """The policies of the preemptor's ClusterQueue allow no victims in that queue."""
+    """The policies of the preemptor's ClusterQueue allow no victims in the candidate's queue."""
 
 
 class ConsideredCandidate(Struct, frozen=True, omit_defaults=True):
@@ -221,14 +221,14 @@ class HistoryEventKind(StrEnum):
     RECONSTRUCTED = "reconstructed"
     """How a victim was chosen (`choice`), reconstructed by our engine because the scheduler did not report it."""
     EVICTED = "evicted"
-    """It lost its quota; `reason` says why (Preempted, NodeFailures, Deactivated …)."""
+    """The workload lost its quota; `reason` says why (Preempted, NodeFailures, Deactivated …)."""
     REQUEUED = "requeued"
     PLACES = "places"
     """A workload with quota gets a topology assignment late or again, or waits for one; `reason` says which
     (UnhealthyNode, NodeReplaced, SecondPassFailed).
     """
     STARTED = "started"
-    """All its pods run."""
+    """All pods of a workload run."""
     FINISHED = "finished"
     FAILED = "failed"
     DELETED = "deleted"

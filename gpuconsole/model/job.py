@@ -34,7 +34,7 @@ class SuccessRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One rule of a successPolicy: the job succeeds when enough of these indexes have."""
 
     indexes: str = ""
-    """As `0-3,7`; empty means all of them."""
+    """Indexes of the Job, such as `0-3,7`; empty means all of them."""
     count: int | None = None
     """How many of them must succeed; None for all."""
 
@@ -43,7 +43,8 @@ class BatchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="bat
     """Rules of a batch/v1 Job: parallelism, and the number of pods that must succeed."""
 
     completions: int | None = None
-    """None: it is complete when all its pods have ended, and no pod is replaced after the first success."""
+    """Number of pods that must succeed. None: the Job ends when all its pods have, and replaces none after a success.
+    """
     indexed: bool = False
     deadline: Span | None = None
     """activeDeadlineSeconds."""
@@ -59,7 +60,7 @@ class BatchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="bat
     synced: bool = False
     """With partial admission, completions are reduced with parallelism."""
     replaces_failed: bool = False
-    """It creates no new pod while one terminates (`podReplacementPolicy: Failed`, or a podFailurePolicy)."""
+    """True if no pod is created while one terminates (`podReplacementPolicy: Failed`, or a podFailurePolicy)."""
     together: bool = False
     """True if all its pods are needed at the same time: they are a gang, or the job is elastic."""
 
@@ -159,7 +160,7 @@ class CronRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cron
     queue: str = ""
     """LocalQueue of the jobs that it creates."""
     priority_class: str = ""
-    """Their WorkloadPriorityClass."""
+    """WorkloadPriorityClass of the jobs that it creates."""
     max_execution_time: Span | None = None
     labels: Mapping[str, str] = NO_LABELS
     annotations: Mapping[str, str] = NO_LABELS
@@ -278,7 +279,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
 
 
 def again(job: Job, name: str) -> Job:
-    """Return a copy of a job under another name, as it was before it started."""
+    """Return a new job like this one, under another name: without status, as before its start."""
     return replace(
         job,
         name=name,
@@ -312,9 +313,9 @@ class TrainingRuntime(Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     launcher_is_node: bool = False
     """The launcher trains, too (runLauncherAsNode)."""
     pod_sets: tuple[PodSet, ...] = ()
-    """Its replicated jobs, with their own numbers of pods."""
+    """Its replicated jobs, with the pod counts that the runtime states."""
     trainers: tuple[str, ...] = ()
-    """Names of those that train; the others fetch data and models first."""
+    """Names of the pod sets that train; the others fetch data and models first."""
 
     @property
     def key(self) -> str:

@@ -45,7 +45,7 @@ class KaiQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     preempt_min_runtime: Span | None = None
     """Minimum runtime of a job before a job of the same queue may preempt it."""
     reclaim_min_runtime: Span | None = None
-    """The same for jobs of other queues."""
+    """Minimum runtime of a job before a job of another queue may reclaim its resources."""
     labels: Mapping[str, str] = NO_LABELS
 
     @property

@@ -32,7 +32,7 @@ class Container(Struct, frozen=True, omit_defaults=True):
     fractions: Mapping[str, str] = NO_LABELS
     """Requested device amounts that are not integers, as quantities; `requests` has them rounded up."""
     ports: tuple[HostPort, ...] = ()
-    """Its host ports."""
+    """Ports of the node that the container uses."""
 
     @property
     def effective(self) -> Resources:
@@ -76,7 +76,7 @@ class PodTerm(Struct, frozen=True, omit_defaults=True):
     selector: LabelSelector | None = None
     """Selects the pods; None selects none, an empty one all."""
     namespaces: tuple[str, ...] = ()
-    """Their namespaces, in addition to `namespace_selector`; without both, the pod's own namespace."""
+    """Namespaces of the selected pods, beside `namespace_selector`; without both, the pod's own namespace."""
     namespace_selector: LabelSelector | None = None
     match_label_keys: tuple[str, ...] = ()
     """Labels that they must share with the pod, in addition to the selector."""
@@ -146,7 +146,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`WORKLOAD/GROUP` of the Workload from which the PodGroup is created (spec.workloadRef)."""
     resource_claims: tuple[PodClaim, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
-    """Its volumes with a claim."""
+    """Volumes of the pod that use a PersistentVolumeClaim."""
     local_volumes: tuple[str, ...] = ()
     """Names of its volumes on the node's disk, which are lost with the pod (emptyDir, hostPath)."""
     spread: tuple[SpreadConstraint, ...] = ()
@@ -211,7 +211,7 @@ class TopologyRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PodSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A number of identical pods."""
+    """A number of identical pods of a job (Kueue's podSet)."""
 
     name: str = "main"
     count: int = 1
@@ -219,7 +219,7 @@ class PodSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
     template: PodTemplate = PodTemplate()
     topology: TopologyRequest | None = None
     pod_names: tuple[str, ...] = ()
-    """Names of its first pods, if they had names before (a pod group's); the others are numbered."""
+    """Names of the first pods, if they existed before (pod group); the other pods are numbered."""
 
     @property
     def requests(self) -> dict[str, int]:

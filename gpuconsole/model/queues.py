@@ -152,7 +152,7 @@ class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     created: Time = 0
     cohort: str = ""
     namespace_selector: LabelSelector | None = None
-    """None selects no namespace, so that no workload is admitted; an empty selector selects all."""
+    """Namespaces that may use the queue; None selects none, so that nothing is admitted, an empty selector all."""
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     resource_groups: tuple[ResourceGroup, ...] = ()
     fungibility: FlavorFungibility = FlavorFungibility()

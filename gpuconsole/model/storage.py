@@ -36,11 +36,11 @@ class PersistentVolume(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     """`namespace/name` of the claim to which it is bound, or for which it is reserved."""
     phase: str = AVAILABLE
     disposable: bool = False
-    """It is deleted with its claim (reclaim policy Delete)."""
+    """True if the volume is deleted with its claim (reclaim policy Delete)."""
     driver: str = ""
     """CSI driver that attaches it."""
     handle: str = ""
-    """Its ID in that driver."""
+    """ID of the volume in its CSI driver."""
     deleted: Time = 0
 
     @property

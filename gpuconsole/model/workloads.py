@@ -100,7 +100,7 @@ class SchedulingStats(Struct, frozen=True, omit_defaults=True):
     """How often a workload was evicted, by reason (status.schedulingStats)."""
 
     evictions: tuple[EvictionCount, ...] = ()
-    """By reason and cause, in the order of their first occurrence."""
+    """Evictions by reason and cause, in the order of their first occurrence."""
 
 
 class PreemptionGate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -270,11 +270,11 @@ class WorkloadPhase(StrEnum):
     QUOTA_RESERVED = "quotaReserved"
     """Waits for admission checks, or for its topology assignment."""
     ADMITTED = "admitted"
-    """Its pods may run, but not all of them do."""
+    """The workload is admitted, but not all its pods run."""
     RUNNING = "running"
     """All pods of the gang run."""
     EVICTED = "evicted"
-    """Holds its quota until its last pod is gone; then it is pending again."""
+    """The workload holds its quota until its last pod is gone; then it is pending again."""
     STOPPED = "stopped"
     FINISHED = "finished"
     FAILED = "failed"

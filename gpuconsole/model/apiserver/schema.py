@@ -385,7 +385,7 @@ _QUANTITIES = "quantities must match the regular expression '^([+-]?[0-9.]+)([eE
 
 
 def is_of(form: ValueType, value: Any) -> bool:
-    """True if a value is of this type."""
+    """True if a value is of the type `form`."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     match form:
         case ValueType.RECORD | ValueType.MAP:
@@ -403,7 +403,7 @@ def is_of(form: ValueType, value: Any) -> bool:
 
 
 def type_error(form: ValueType, value: Any, path: Path) -> FieldError:
-    """Return the API server's error for a value of another type."""
+    """Return the API server's error for a value that is not of the type `form`."""
     got = _NAMES.get(type(value), "null")
     return wrong_type(path, value, f'{path_text(path)} in body must be of type {_TYPES[form]}: "{got}"')
 

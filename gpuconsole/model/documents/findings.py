@@ -32,9 +32,9 @@ class Severity(StrEnum):
     """Severity of a finding."""
 
     ERROR = "error"
-    """It cannot be used as it is, or (strict) the API server would refuse it."""
+    """The object cannot be used as it is, or (strict) the API server would refuse it."""
     WARNING = "warning"
-    """It can be used, but probably not with the intended effect, or the API server would refuse it."""
+    """The object can be used, but probably not with the intended effect, or the API server would refuse it."""
     NOTE = "note"
     """For information; nothing is wrong."""
 
@@ -138,7 +138,9 @@ class DocumentFindings:
         self.add(Severity.NOTE, path, problem, remedy, code)
 
     def refused(self, path: Path, problem: str, remedy: str, code: str) -> None:
-        """Add a value that is understood here, but that the API server would refuse."""
+        """Report a value that is understood here, but that the API server would refuse: an error if strict, else a
+        warning.
+        """
         self.add(Severity.ERROR if self.strict else Severity.WARNING, path, problem, remedy, code)
 
 
@@ -181,7 +183,7 @@ _VALUELESS = (FieldErrorKind.REQUIRED, FieldErrorKind.FORBIDDEN, FieldErrorKind.
 
 
 class FieldError(Struct, frozen=True):
-    """One error about one field."""
+    """An error in one field of an object, as the API server reports it."""
 
     kind: FieldErrorKind
     path: Path

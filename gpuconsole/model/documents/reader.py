@@ -152,7 +152,7 @@ class Reader:
         self._key = key
 
     def reporting(self, report: DocumentFindings, value: Any) -> "Reader":
-        """Return a reader at the same path of the document, with another value, that reports to `report`."""
+        """Return a reader for `value` instead, at the same path of the document, that reports to `report`."""
         return Reader(value, report, self._parent, self._key)
 
     @property

@@ -21,7 +21,7 @@ class MigProfile(Struct, frozen=True, kw_only=True):
     """A MIG profile, the size of a GPU instance."""
 
     name: str
-    """Such as `1g.10gb` or `1g.10gb+me`."""
+    """Name of the profile, such as `1g.10gb` or `1g.10gb+me`."""
     compute: int
     """Compute slices."""
     span: int

@@ -42,7 +42,7 @@ class GpuModel(Struct, frozen=True, kw_only=True):
     """One model of GPU."""
 
     name: str
-    """As `prices.gpu_type` names it: `a100-80gb`."""
+    """Name of the model in price tables (`prices.gpu_type`), such as `a100-80gb`."""
     memory: int
     """Nominal MiB."""
     sms: int

@@ -94,7 +94,7 @@ def replicas(labels: Mapping[str, str], resource: str = GPU) -> int:
 
 
 def device(index: int, offered: int, labels: Mapping[str, str]) -> int:
-    """Return the GPU behind the replica index that a pod holds; replicas are spread over all GPUs in turn."""
+    """Return the index of the GPU behind replica `index`; the `offered` replicas are spread over all GPUs in turn."""
     return index % max(1, offered // replicas(labels))
 
 

@@ -42,7 +42,7 @@ class Replicas(Struct, frozen=True, kw_only=True):
     field: str
     types: tuple[str, ...]
     fields: tuple[str, ...] = ()
-    """Other fields of its spec."""
+    """Fields of the kind's spec beside `field` and runPolicy."""
     single: tuple[str, ...] = ()
     """Types with at most one replica."""
     needed: tuple[str, ...] = ()

@@ -77,7 +77,7 @@ class LoadedManifests(Struct, frozen=True, kw_only=True):
 
 
 def last_of_each(entries: Sequence[LoadedObject]) -> list[LoadedObject]:
-    """Return the last one of objects that are given twice, as with kubectl apply, and report those."""
+    """Keep only the last of objects that are given twice, as kubectl apply does, and report the repetitions."""
     last: dict[tuple[str, str, str], LoadedObject] = {}
     for entry in entries:
         key = entry.scope, entry.table, entry.obj.key

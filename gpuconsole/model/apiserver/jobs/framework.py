@@ -72,7 +72,7 @@ class JobView(Struct, frozen=True):
     """Fields of a job that the webhooks of all job kinds read."""
 
     kind: str
-    """As Go prints it: `batch/v1, Kind=Job`."""
+    """Group, version and kind of the job as Go prints them: `batch/v1, Kind=Job`."""
     labels: Mapping[str, str]
     notes: Mapping[str, str]
     """Annotations."""

@@ -62,7 +62,7 @@ def check_numa(task: Document, path: Path, index: int) -> Iterator[Objection]:
 
 
 def check_pod_resources(task: Document, path: Path, index: int) -> Iterator[Objection]:
-    """Validate that a pod's own requests cover those of its containers, and do not exceed its limits."""
+    """Validate the pod-level resources of a task: at least the requests of its containers, at most its limits."""
     spec = at(task, "template", "spec") or {}
     asked, limits = (at(spec, "resources", kind) or {} for kind in ("requests", "limits"))
     for name, text in asked.items():
@@ -206,7 +206,7 @@ _QUEUE: Path = ("spec", "queue")
 def check_job(job: Document, *, pod_resources: bool = True) -> Iterator[Objection]:
     """Yield the errors in a new job, except those about its queue (`check_queue`).
 
-    `pod_resources` is the feature gate PodLevelResources: resources of a whole pod are validated.
+    Pod-level resources are validated if `pod_resources` is true (feature gate PodLevelResources).
     """
     tasks = [task for task in entries(job, *_TASKS) if isinstance(task, dict)]
     if not tasks:
