@@ -70,14 +70,16 @@ def missing_for_admission(snapshot: Snapshot, *besides: type) -> tuple[str, ...]
 
 
 def missing_for_forecast(snapshot: Snapshot, *besides: type) -> tuple[str, ...]:
-    """Return `missing_for_admission`, with the queues of Volcano and KAI where they have work."""
+    """Return the missing objects that a forecast needs: `missing_for_admission`, and queues of Volcano and KAI in
+    use.
+    """
     return missing_for_admission(snapshot, *besides, *_others(snapshot)) if snapshot.seen.gaps else ()
 
 
 def missing_for_placement(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return why some nodes or pods are missing, if only these are: they could not be parsed.
+    """Return which nodes or pods could not be parsed, if nothing else that a forecast needs is missing.
 
-    Empty if nothing is missing, and if objects are missing that admission depends on.
+    Otherwise, and if all are visible, it is empty.
     """
     if missing_for_forecast(snapshot) or not _partly(snapshot):
         return ()

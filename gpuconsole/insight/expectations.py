@@ -386,7 +386,7 @@ Check = Callable[[ExpectationState, Any, bool], ExpectationCheck]
 
 
 def check_admitted(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
-    """Check key `admitted`: the names of the admitted workloads."""
+    """Check key `admitted`: the names of the admitted workloads; with `includes` others may be admitted, too."""
     keys = sorted(map(look.names.subject, as_list(wanted)), key=look.names.label)
     names = list(map(look.names.label, keys))
     codes = {name: look.code(key) for name, key in zip(names, keys, strict=True) if name not in look.admitted}
@@ -396,7 +396,7 @@ def check_admitted(look: ExpectationState, wanted: Any, includes: bool) -> Expec
 
 
 def check_pending(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
-    """Check key `pending`: the pending workloads with their reason codes."""
+    """Check key `pending`: the pending workloads with their reason codes; with `includes` others may be pending."""
     codes = {look.names.label(look.names.subject(name)): as_code(code) for name, code in as_mapping(wanted).items()}
     got = look.pending
     ok = codes.items() <= got.items() if includes else codes == got
@@ -406,7 +406,7 @@ def check_pending(look: ExpectationState, wanted: Any, includes: bool) -> Expect
 
 
 def check_evicted(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
-    """Check key `evicted`: the evictions, with preemptor and reason where given."""
+    """Check key `evicted`: the evictions, with preemptor and reason where given; with `includes` more may occur."""
     entries = [_entry(look.names, entry) for entry in as_list(wanted)]
     left = list(look.evicted)
     ok = True
@@ -455,7 +455,7 @@ def check_share(look: ExpectationState, wanted: Any, includes: bool) -> Expectat
 
 
 def check_nodes(look: ExpectationState, wanted: Any, includes: bool) -> ExpectationCheck:
-    """Check key `nodes`: the pods on each node."""
+    """Check key `nodes`: the pods on each node; with `includes` others may be there, too."""
     want, got, ok = [], [], True
     for node, pods in as_mapping(wanted).items():
         there = look.on_node(look.names.node(node))
@@ -523,7 +523,7 @@ class Expectation(Struct, frozen=True):
     within: Span = 0
 
     def check(self, look: ExpectationState) -> dict[str, ExpectationCheck]:
-        """Key → result. Raises ExpectError, with the key, if one cannot be checked."""
+        """Check all keys; return key → result. Raises ExpectError, with the key, for one that cannot be checked."""
         return {key: _check(look, key, wanted) for key, wanted in self.wanted.items()}
 
 

@@ -163,9 +163,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
     @property
     def otherwise(self) -> int:
-        """Number of workloads pending for another reason than quota: a stopped or missing queue, no matching flavor
-        …
-        """
+        """Number of workloads pending for another reason: a stopped or missing queue, no matching flavor …"""
         return self.workloads - self.by_quota
 
     @property

@@ -247,7 +247,7 @@ class SimulatedStarts(Struct, frozen=True, kw_only=True):
 
 
 class StartsProgress(Struct, frozen=True, kw_only=True):
-    """Progress of the runs: the number that is complete."""
+    """Progress of simulated starts: the number of complete runs, and in the end the result."""
 
     runs: int
     starts: Mapping[str, SimulatedStarts] | None = None

@@ -52,10 +52,10 @@ _FROM_THE_START = -1
 def possible_scheduler_states(
     session: KueueSession, snapshot: Snapshot, workload: str, other: str = ""
 ) -> Iterator[KueueSession]:
-    """Yield sessions with the in-memory states that Kueue may have: all refused workloads are inadmissible but these.
+    """Yield copies of the session, each in an in-memory state that Kueue may have when it tries `workload`.
 
-    Only `workload` and `other` stay active. There is one state for each flavor at which Kueue's search for the workload
-    may continue (LastTriedFlavorIdx).
+    All refused workloads but `workload` and `other` are inadmissible. There is one state for each flavor at which
+    Kueue's search may continue (LastTriedFlavorIdx).
     """
     subject = snapshot.workloads.get(workload)
     local_queue = snapshot.local_queues.get(subject.local_queue) if subject is not None else None

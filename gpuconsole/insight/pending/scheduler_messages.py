@@ -70,7 +70,9 @@ VOLCANO, KAI = "Volcano", "KAI"
 
 
 class SchedulerTextKind(StrEnum):
-    """Kind of obstacle of a pod; of several the first counts, as a group that is not enqueued needs no node yet."""
+    """What keeps a pod from running; of several kinds the first counts, as a gang that is not enqueued needs no
+    node.
+    """
 
     QUEUE_MISSING = "queue-missing"
     OVERUSED = "overused"
@@ -83,7 +85,7 @@ _RANK = {kind: rank for rank, kind in enumerate(SchedulerTextKind)}
 
 
 class SchedulerText(Struct, frozen=True, kw_only=True):
-    """A message that was recognized."""
+    """A recognized message of a scheduler: what keeps the pod from running, and a remedy."""
 
     source: str
     kind: SchedulerTextKind

@@ -237,7 +237,7 @@ class EvictionCause(Struct, frozen=True):
 
 
 class ReclaimPosition(Struct, frozen=True):
-    """Rank (from 1) in the preemption order if a lender reclaims all its nominal quota of a flavor."""
+    """Rank (from 1) of a workload in the preemption order if a lender reclaims all its quota of a flavor."""
 
     lender: str
     flavor: str

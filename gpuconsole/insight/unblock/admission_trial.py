@@ -429,7 +429,9 @@ SHOWN_ENDS = 3
 
 
 def ends(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """Yield other workloads whose end admits it: up to three alone, the smallest first; else a few together."""
+    """Yield other workloads whose end admits the pending one: up to three alone, the smallest first; else a few
+    together.
+    """
     candidates = list(islice(_candidates(trial, entry), MOST_ENDS))
     alone = 0
     for other in candidates:
@@ -477,7 +479,7 @@ def _together(trial: ChangeTrial, candidates: Sequence[Workload]) -> Iterator[St
 
 
 def raises(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) -> Iterator[Steps]:
-    """Yield quotas or limits to raise, each as little as is enough: of its queue, its cohorts or its lenders."""
+    """Yield quotas or limits to raise, each as little as admits the workload: of its queue, cohorts or lenders."""
     for kind, name, limit in _limits(trial, entry):
         tried = (trial.least(steps) for gap in found for steps in raised(trial, entry, kind, name, limit, gap))
         yield next((steps for steps in tried if steps), ())
@@ -534,7 +536,7 @@ MOST_NODES = 16
 
 
 def smaller(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) -> Iterator[Steps]:
-    """Yield smaller requests that are admitted: fewer pods (or a lower minCount), or less of a resource per pod."""
+    """Yield smaller requests that admit the workload: fewer pods (or a lower minCount), or less per pod."""
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     if not pod_sets:
         return
@@ -556,7 +558,7 @@ def smaller(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) ->
 
 
 def priorities(trial: ChangeTrial) -> Iterator[Steps]:
-    """Yield the lowest priority that admits it, with the lowest WorkloadPriorityClass of at least that."""
+    """Yield the lowest priority that admits the workload, and the lowest WorkloadPriorityClass of at least that."""
     step = _first_of_all(trial)
     least = trial.least((step,)) if step is not None else ()
     for found in least:
@@ -579,7 +581,7 @@ def _first_of_all(trial: ChangeTrial) -> UsePriority | None:
 
 
 def nodes(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """Yield the fewest additional nodes of a flavor that admit it, like an existing one in its topology domain."""
+    """Yield the fewest additional nodes that admit the workload, like an existing one in its topology domain."""
     setup = trial.rehearsal.session.setup
     for flavor in (f for group in entry.rules.groups for f in group.flavors if f in setup.topologies):
         domains = setup.topologies[flavor]
@@ -602,7 +604,7 @@ def _growing(flavor: str, like: str, most: int) -> Iterator[Steps]:
 
 
 def resumptions(trial: ChangeTrial) -> Iterator[Steps]:
-    """Yield what to resume if it or its queue is stopped, or how to make its queue select its namespace."""
+    """Yield what to resume if the workload or its queue is stopped, or how its queue could select its namespace."""
     steps = _stopped_objects(trial)
     if steps:
         yield trial.least(steps)
@@ -626,7 +628,7 @@ def _stopped_objects(trial: ChangeTrial) -> list[Step]:
 
 
 def several(trial: ChangeTrial, entry: CycleEntry | None, found: Sequence[QuotaGap]) -> Iterator[Steps]:
-    """Yield changes of several kinds that only together admit it: resume, priority, quota."""
+    """Yield changes of several kinds that only together admit the workload: resume, priority, quota."""
     opened = _stopped_objects(trial)
     if entry is None:
         yield from _changes_after_resuming(trial, opened)
@@ -660,7 +662,7 @@ def _changes_after_resuming(trial: ChangeTrial, opened: Sequence[Step]) -> Itera
 
 
 def moves(trial: ChangeTrial) -> Iterator[Steps]:
-    """Yield the first other LocalQueue of its namespace that would admit it."""
+    """Yield the first other LocalQueue of its namespace that would admit the workload."""
     workload = trial.rehearsal.workloads[trial.key]
     queues = trial.rehearsal.session.setup.objects.local_queues.values()
     near = [q.name for q in queues if q.namespace == workload.namespace and q.name != workload.queue]
@@ -676,7 +678,7 @@ MOST_TAINTS = 8
 
 
 def topologies(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """Yield a wider topology level that admits it; for a level that no topology has, an existing one, or none."""
+    """Yield a wider topology level that admits the workload; if no topology has its level, an existing one, or none."""
     setup = trial.rehearsal.session.setup
     for pod_set in trial.rehearsal.workloads[trial.key].pod_sets:
         asked = pod_set.topology
@@ -704,7 +706,7 @@ def topologies(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
 
 
 def allowing(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
-    """Yield tolerations to add and node selector labels to remove with which its pods match a flavor."""
+    """Yield tolerations to add and node selector labels to remove with which the workload's pods match a flavor."""
     setup = trial.rehearsal.session.setup
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     for name in dict.fromkeys(flavor for group in entry.rules.groups for flavor in group.flavors):

@@ -195,7 +195,7 @@ def _candidates(trial: PlacementTrial) -> Iterator[str]:
 
 
 def gangs(trial: PlacementTrial) -> Iterator[Steps]:
-    """Yield the highest lower minimum with which the gang starts, if it has its own field."""
+    """Yield a lower minimum of pods with which the gang starts, if its job or PodGroup has a field for it."""
     needed = trial.stand.needed
     if needed < 2 or trial.stand.started:
         return

@@ -249,9 +249,7 @@ class VaryingVictim(Struct, frozen=True, kw_only=True):
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
-    """Outcome of a what-if. In names, `…_now` is at the fork, `…_without` in the baseline, others in the changed
-    fork.
-    """
+    """Outcome of a what-if. `…_now` is at the fork, `…_without` in the baseline, the rest in the changed fork."""
 
     time: Time
     """Time of the fork."""

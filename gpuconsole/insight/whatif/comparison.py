@@ -244,7 +244,7 @@ PARTS = 40
 
 
 class LatencyRun(Struct, kw_only=True):
-    """One run with other latencies. Mutated by `OtherLatencies`."""
+    """One run of the changed fork with other controller latencies. Mutated by `OtherLatencies`."""
 
     course: FutureEvents
     direct: tuple[EvictedWorkload, ...] = ()
