@@ -1,3 +1,3 @@
-"""An operator console for GPU clusters: live or simulated, drivable from the keyboard."""
+"""An operator console for GPU clusters, live or simulated, operated from the keyboard."""
 
 __version__ = "0.2.0"

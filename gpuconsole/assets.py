@@ -18,12 +18,12 @@ def catalogue() -> Path:
 
 
 def glossary() -> Path:
-    """The glossary, docs/glossary.md."""
+    """The glossary's Markdown file, docs/glossary.md."""
     return folder("docs") / "glossary.md"
 
 
 def folder(name: str) -> Path:
-    """The folder `themes`, `fixtures` or `docs`. Raises ConsoleError where the installation lacks it."""
+    """Find the folder `themes`, `fixtures` or `docs`. Raises ConsoleError where the installation lacks it."""
     for place in (_PACKAGE / "_assets" / name, _PACKAGE.parent / name):
         if place.is_dir():
             return place

@@ -1,4 +1,4 @@
-"""Tunes the garbage collector: state is immutable and acyclic, so collections find almost nothing."""
+"""Settings of Python's garbage collector: state is immutable and acyclic, so collections find almost nothing."""
 
 import gc
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 def collect_seldom() -> None:
-    """Collect young objects as usual, and all objects rarely: that takes half a second for a large cluster.
+    """Make full collections rare, as each takes half a second for a large cluster; young objects are collected often.
 
     Objects that exist now are excluded from collection permanently.
     """
@@ -15,7 +15,7 @@ def collect_seldom() -> None:
 
 
 def collect_by_hand() -> None:
-    """Disable automatic collection, so that `collect_new` collects new objects in a tenth of the time.
+    """Disable automatic collection; the caller calls `collect_new` instead, which takes a tenth of the time.
 
     Objects that exist now are excluded from collection permanently.
     """
@@ -30,7 +30,7 @@ def collect_new() -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable collection inside the block, for computations of seconds that create no cycles."""
+    """Context manager that disables collection, for computations of seconds that create no reference cycles."""
     gc.disable()
     try:
         yield

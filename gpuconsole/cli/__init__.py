@@ -36,7 +36,7 @@ COMMANDS = {
     "snapshot": "Save a cluster to a file.",
     "keys": "List all keys.",
 }
-"""Command (also the name of its module) → summary line, so that the help imports no command."""
+"""Command, also the name of its module → its summary in the help, which therefore imports no command."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
 _OWN = ("-h", "--help", "--version")
@@ -101,7 +101,7 @@ def cli(ctx: click.Context) -> None:
 
 
 def main() -> None:
-    """Run the program and exit. Errors are printed on stderr.
+    """Run the program and exit; errors are printed on stderr.
 
     Exit status: 1 = the answer reports problems, or files have errors; 2 = there is no answer (usage error, cluster
     unreachable or forbidden, disk full); 130 = interrupted.

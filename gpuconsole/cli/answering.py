@@ -1,8 +1,8 @@
 """Shared parts of the commands that answer a question about a cluster (`why`, `eta`, `whatif` and others).
 
 `answering` makes a click command of a function: it opens the cluster, calls the function, and prints its answer as text
-or JSON. `subject_named` and `whole_named` find the object of a name that the user typed, which may be any name that an
-answer shows.
+or JSON. `subject_named` and `whole_named` find the object with a name that the user typed; every name that an answer
+shows is accepted.
 
 The JSON document is `{"kind", "version", "source", "mode", "time", "age_seconds", "assumed", "unknown", "answer"}`.
 `version` grows when a field of the answer changes its meaning or is removed. `answer` is null where RBAC forbids
@@ -40,7 +40,7 @@ from gpuconsole.ui.names import called
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Where an answer comes from."""
+    """The source of the data that an answer is computed from."""
 
     source: str
     mode: str
@@ -50,11 +50,11 @@ class Origin(Struct, frozen=True, kw_only=True):
     assumed: tuple[str, ...] = ()
     """Assumptions about facts of the cluster that are unknown."""
     staged: bool = False
-    """The data is of a simulation, so its time is not wall-clock time."""
+    """Whether the data is of a simulation, so that its time is not wall-clock time."""
 
 
 class QuestionContext(Struct, frozen=True, kw_only=True):
-    """The cluster that a question is about. Its `simulation` is not shared: it may be advanced and forked."""
+    """The cluster that a question is about, with its settings. The command may advance and fork its `simulation`."""
 
     simulation: Simulation
     source: str
@@ -62,27 +62,27 @@ class QuestionContext(Struct, frozen=True, kw_only=True):
     """`simulated`, `saved` or `live`."""
     settings: Config
     found: Snapshot | None = None
-    """The live or saved cluster before any simulated decision; None for a simulated one."""
+    """A live or saved cluster as it was read, before any simulated decision; None for a simulated cluster."""
     assumed: tuple[str, ...] = ()
-    """Assumptions about facts of the cluster that are unknown."""
+    """Assumptions about facts of the cluster that are unknown, as sentences."""
     staged: bool = False
-    """The snapshot was saved from a simulation."""
+    """Whether the cluster is a snapshot saved from a simulation, so that its time is not wall-clock time."""
     scenario: Scenario | None = None
-    """The scenario that a simulated cluster was built from."""
+    """The scenario that a simulated cluster was built from; None for a live or saved one."""
     gpus_per_node: int | None = None
-    """GPUs per node that is made from flavors, if given."""
+    """GPUs per node where nodes are made from flavors, as given on the command line; None if not given."""
     began: float = 0.0
-    """Start of opening the cluster, on the monotonic clock, in seconds."""
+    """When the opening of the cluster began, in seconds of `time.monotonic`."""
 
     def standing(self) -> AdmissionView:
-        """The current cluster: as found where it is live or saved, else as simulated."""
+        """Return the current cluster for admission questions: as read where it is live or saved, else as simulated."""
         if self.found is None:
             return view_of(self.simulation)
         return view_on(self.found, self.simulation.policy)
 
     @property
     def seen(self) -> Visibility:
-        """The parts of the cluster that could be read; a live cluster's history may lack older events."""
+        """Return which parts of the cluster could be read; the history of a live one may lack older events."""
         snapshot = self.simulation.snapshot()
         return with_truncated_history(snapshot.seen, snapshot.recent) if self.mode == "live" else snapshot.seen
 
@@ -93,7 +93,7 @@ class QuestionContext(Struct, frozen=True, kw_only=True):
 
 
 class CommandAnswer(Struct, frozen=True, kw_only=True):
-    """What is printed: `lines` for people, or `body` in a document of this `kind`."""
+    """The answer of a command: `lines` are printed as text, or `body` in a JSON document of this `kind`."""
 
     kind: str
     body: Any
@@ -104,20 +104,20 @@ class CommandAnswer(Struct, frozen=True, kw_only=True):
     assumed: tuple[str, ...] = ()
     """Assumptions of the answer, besides those about the cluster."""
     unknown: tuple[str, ...] = ()
-    """Sentences about what is unknown because RBAC forbids reading it."""
+    """Sentences that name what is unknown because RBAC forbids reading it."""
 
 
 UNKNOWN = 2
-"""Exit status where no answer is possible, as for an unreachable cluster."""
+"""Exit status of a command that has no answer, as for an unreachable cluster."""
 
 
 def nothing_said(kind: str, unknown: tuple[str, ...], version: int = 1) -> CommandAnswer:
-    """The answer where RBAC forbids reading what it depends on."""
+    """Return the answer of a command for which RBAC forbids reading what it depends on; `unknown` names that."""
     return CommandAnswer(kind=kind, body=None, lines=(NOTHING,), version=version, status=UNKNOWN, unknown=unknown)
 
 
 printing = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-"""How an answer is printed."""
+"""The `-o` option, which selects text or JSON output."""
 
 
 def answering(function: Callable[..., CommandAnswer]) -> Callable[..., int]:
@@ -143,7 +143,7 @@ def answering(function: Callable[..., CommandAnswer]) -> Callable[..., int]:
 
 
 def say(origin: Origin, answer: CommandAnswer, output: str) -> int:
-    """Print an answer; returns its exit status. With text, stderr names the cluster, the time and the age."""
+    """Print an answer as `output`, text or json; return its exit status. With text, stderr names the data's origin."""
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document(origin, answer)), indent=2).decode())
     else:
@@ -172,7 +172,7 @@ def _age(origin: Origin) -> Span | None:
 
 
 def open_cluster(request: OpenRequest, until: Span = 0) -> QuestionContext:
-    """Open the requested cluster and simulate it for `until`; notices go to stderr. Raises as `open_simulation`."""
+    """Open the requested cluster, and simulate it for `until`; notices go to stderr. Raises as `open_simulation`."""
     began = time.monotonic()
     request, settings = configured(replace(request, traces_preemptions=True))
     opened = open_simulation(request, settings)
@@ -195,26 +195,26 @@ def open_cluster(request: OpenRequest, until: Span = 0) -> QuestionContext:
 
 
 def mode_of(request: OpenRequest) -> str:
-    """Kind of the requested cluster: `live`, `saved` or `simulated`."""
+    """Return the kind of the requested cluster: `live`, `saved` or `simulated`."""
     return "live" if request.live else "saved" if request.snapshot is not None else "simulated"
 
 
 def lines_of(asked: QuestionContext) -> list[HistoryEvent]:
-    """Known events of the cluster, oldest first. Call it once: the events of a simulation are drained."""
+    """Return the known events of the cluster, oldest first. Call it once, as it drains those of a simulation."""
     if asked.found is not None:
         return list(asked.found.recent)
     return history_of(asked.simulation)
 
 
 def history_of(simulation: Simulation) -> list[HistoryEvent]:
-    """All known events of a simulation, oldest first; drains the new ones, which follow those of its snapshot."""
+    """Return all known events of a simulation, oldest first: its snapshot's and the new ones, which it drains."""
     events = [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
     before = events[0].time if events else simulation.now + 1
     return [line for line in simulation.snapshot().recent if line.time < before] + events
 
 
 def document(origin: Origin, answer: CommandAnswer) -> dict[str, Any]:
-    """The answer as a JSON document, with its source."""
+    """Return the answer as a JSON document, with the origin of its data."""
     now, age = origin.now, _age(origin)
     return {
         "kind": answer.kind,
@@ -235,10 +235,10 @@ _EMPTY = "with an empty name"
 
 
 def subject_named(snapshot: Snapshot, name: str, known: Collection[str] = ()) -> str:
-    """The key of the object with this name: one of `known`, else a Workload, else a job or pod.
+    """Return the key of the object with a typed name: one of `known`, else a Workload, else a job or pod.
 
-    `known` are keys that an answer has, of objects that may be deleted by now. Raises UsageError if no object or
-    several objects have the name.
+    `known` are keys in an answer, also of objects that are deleted by now. Raises UsageError if no object or several
+    objects have the name.
     """
     found = [name] if name in known else [key for key in known if name in _names(key)]
     found = found or _workloads(snapshot, name) or _unqueued(snapshot, name)
@@ -246,7 +246,7 @@ def subject_named(snapshot: Snapshot, name: str, known: Collection[str] = ()) ->
 
 
 def whole_named(snapshot: Snapshot, name: str) -> str:
-    """The key of the Workload with this name, or of the work without a Workload object: a job or a single pod.
+    """Return the key of the Workload with a typed name, or of a job or pod that has no Workload object.
 
     The name of a pod stands for its Workload or job, that of a job for the job that owns it. Raises UsageError, also
     for a job without pods of its own, such as a CronJob.

@@ -10,11 +10,11 @@ from gpuconsole.services.console import Console
 from gpuconsole.workers.client import Worker
 
 Open = Callable[[OpenRequest, Worker | None], Console]
-"""Connects to a live cluster, with this worker process."""
+"""Function that opens a console on a live cluster; it takes over the worker process, if given."""
 
 
 class KubeContexts:
-    """Opens consoles in other contexts, with the options of the first one."""
+    """Opens consoles on other contexts of the kubeconfig, with the command-line options of the first one."""
 
     def __init__(self, request: OpenRequest, open: Open) -> None:
         self._request = request
@@ -26,9 +26,10 @@ class KubeContexts:
         return context_names(self._request.kubeconfig)
 
     def open(self, context: str, namespaces: Collection[str], leaving: Console) -> Console:
-        """Open a console on another context; it takes over the worker process of the console that the user leaves.
+        """Open a console on another context, in which it reads these namespaces; empty for all.
 
-        Once the screen is drawn, no process can be started.
+        It takes over the worker process of the console `leaving`, as no process can be started once the screen is
+        drawn.
         """
         request = replace(self._request, context=context, namespace=tuple(namespaces))
         console = self._open(request, leaving.answers.worker)

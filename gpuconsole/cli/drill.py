@@ -29,13 +29,13 @@ from gpuconsole.sim.scenario import Scenario, build
 
 
 class Suite(Struct, frozen=True, kw_only=True):
-    """The results of one drill, or why its file could not be run."""
+    """The results of one drill, or why its file could not be run; becomes a JUnit test suite."""
 
     name: str
     file: str
     results: tuple[ExpectationOutcome, ...] = ()
     problems: tuple[str, ...] = ()
-    """Why it could not be run."""
+    """Why the drill could not be run; empty if it ran."""
     seconds: float = 0.0
     """Wall-clock time of the run."""
 
@@ -55,7 +55,7 @@ class Suite(Struct, frozen=True, kw_only=True):
 
 
 def as_junit(suites: Sequence[Suite]) -> bytes:
-    """The results as a JUnit report. Characters that XML forbids are replaced."""
+    """Format the results as a JUnit XML report. Characters that XML forbids are replaced."""
     root = ElementTree.Element("testsuites", {"name": "gpuconsole drill run", **_counts(suites)})
     for suite in suites:
         facts = {"name": _safe(suite.name), "file": _safe(suite.file), **_counts([suite])}

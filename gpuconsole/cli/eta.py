@@ -68,7 +68,7 @@ def _misplaced(snapshot: Snapshot, answer: Eta) -> Iterator[str]:
 
 
 def as_recorded(asked: QuestionContext, answer: Eta) -> Eta:
-    """Calibrate the estimate with those that the console recorded for this live cluster. Raises HistoryError."""
+    """Correct the estimate by how past estimates for this live cluster turned out, as recorded. Raises HistoryError."""
     if asked.mode != "live":
         return answer
     earlier = _earlier(asked)
@@ -76,7 +76,7 @@ def as_recorded(asked: QuestionContext, answer: Eta) -> Eta:
 
 
 def as_text(answer: Eta, *, known: bool = True) -> Iterator[str]:
-    """The answer as lines of text; `known` is false if the start cannot be estimated."""
+    """Format the answer as lines; `known` is false if the start cannot be estimated."""
     yield f"{called(answer.workload)}  {counted(answer.gpus, answer.unit)}  {answer.phase}" + (
         f"  in {answer.queue}" if answer.queue else ""
     )

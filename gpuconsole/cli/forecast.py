@@ -58,7 +58,7 @@ FATES = {
 
 
 def as_text(forecast: Forecast | None, said: ForecastDifferences | None) -> list[str]:
-    """The comparison as text, if there is one, otherwise the forecast."""
+    """Format the comparison of forecast and decisions as lines; without a comparison, the forecast itself."""
     if said is not None:
         return _check_as_text(said, forecast)
     return _forecast_as_text(forecast) if forecast is not None else []
@@ -108,7 +108,7 @@ def _agreement(said: ForecastDifferences) -> str:
 
 
 def as_json(forecast: Forecast | None, said: ForecastDifferences | None) -> dict[str, Any]:
-    """The fields of the JSON document; parts that were not requested are omitted."""
+    """Return the forecast and the comparison as fields of the JSON document, without those that are None."""
     document: dict[str, Any] = {}
     if forecast is not None:
         document["forecast"] = [_prospect(one) for one in forecast.in_order()]
@@ -149,11 +149,11 @@ POLL = 0.02
 VERSION = 3
 """Version of the answer in the JSON document."""
 KEPT = 200
-"""Maximum number of recorded differences that are listed."""
+"""Maximum number of recorded differences that `--history` lists."""
 
 
 class ClusterView(NamedTuple):
-    """One observation of a cluster, with the scheduler settings to forecast by, and the name of the source."""
+    """One observation of a cluster: its Snapshot, the scheduler settings to forecast with, and its source."""
 
     snapshot: Snapshot
     policy: SimPolicy
@@ -163,7 +163,7 @@ class ClusterView(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Times of the observations, in simulated time or, of a live cluster, in wall-clock time."""
+    """When the cluster is observed: in simulated time or, for a live cluster, in wall-clock time."""
 
     until: Span
     """Simulated time before the first observation."""

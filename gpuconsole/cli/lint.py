@@ -1,7 +1,7 @@
 """`gpuconsole lint`: errors and likely mistakes in the combination of manifests.
 
-`gather` reads the files into clusters: one for each scenario, or else that of the manifests alone. The rules of
-`insight.linting` check each cluster; their findings get the file and line of the object that they are about.
+`gather` reads the files into clusters: one for each scenario, or else one for the manifests. The rules of
+`insight.linting` check each cluster; a finding gets the file and line of the object that it is about.
 """
 
 import sys
@@ -36,33 +36,36 @@ from gpuconsole.sim.scenario_form import ScenarioError
 CONFIGURATION = "volcano-scheduler.conf"
 """Usual name of Volcano's scheduler configuration."""
 OWN = ("cohort-cycle",)
-"""Codes of errors of the manifests' loader that are left out, because a lint rule reports them."""
+"""Codes of errors of the manifests' loader that are left out, because a lint rule reports the same."""
 Places = Mapping[str, LoadedObject]
-"""Object name in findings → its position."""
+"""Name of an object in findings → the loaded object, with its file and line."""
 
 
 class LintedCluster(Struct, frozen=True):
-    """One cluster to lint, with the positions of its objects."""
+    """A cluster to lint, with the file positions of its objects."""
 
     facts: LintFacts
     places: Places
     file: str
-    """File of the scheduler configuration, or of the scenario."""
+    """File that cluster-wide findings name: of the scheduler configuration, or of the scenario."""
     line: int = 1
-    """First line of the scheduler configuration."""
+    """First line of the scheduler configuration in `file`."""
 
 
 class Gathered(Struct, frozen=True, kw_only=True):
-    """Contents of all files."""
+    """What was read from all files: clusters to lint, and findings about objects that cannot be used."""
 
     clusters: tuple[LintedCluster, ...]
     unusable: tuple[Finding, ...]
-    """Objects that cannot be used as written."""
+    """Findings about objects that cannot be used as written."""
     sources: tuple[SourceText, ...]
 
 
 def gather(files: Sequence[str], request: OpenRequest) -> Gathered:
-    """Read files, folders and `-` (stdin). Raises SourceError or FindingsError for an unreadable catalogue."""
+    """Read files, folders and `-` (stdin) into clusters to lint.
+
+    Raises SourceError, or FindingsError for an unreadable instance-type catalogue.
+    """
     stdin = sys.stdin.read() if "-" in files else None
     sources = tuple(read_sources(files, stdin))
     schedulers = {source.name: read for source in sources if (read := _scheduler(source)) is not None}
@@ -166,7 +169,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class LintLine(Struct, frozen=True, kw_only=True):
-    """A finding with file and line, as it is printed."""
+    """A finding as it is printed, with file and line."""
 
     code: str
     level: LintLevel

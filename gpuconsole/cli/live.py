@@ -1,6 +1,6 @@
-"""Opens a live cluster: its backend with the configured telemetry sources.
+"""Opens a live cluster: its backend, which reads the API server, with the configured telemetry sources.
 
-The console keeps the backend open; commands without a screen are `connected` for a while and `look` once.
+The console keeps the backend open; other commands open it with `connected`, and read the cluster once with `look`.
 """
 
 import time
@@ -29,10 +29,9 @@ from gpuconsole.sim.policy import SimPolicy
 
 
 def measure(backend: KubeBackend, request: OpenRequest, settings: TelemetrySettings) -> None:
-    """Attach the configured sources of GPU telemetry and Kueue metrics to a backend.
+    """Set the configured sources of GPU telemetry and Kueue metrics on a backend; sends no request yet.
 
-    Options of the command line replace the GPU telemetry settings of the configuration. Sends no request yet. Raises
-    UsageError.
+    Options of the command line replace the GPU telemetry settings of the configuration. Raises UsageError.
     """
     asked = bool(request.prometheus or request.dcgm)
     prometheus = (request.prometheus or "") if asked else settings.prometheus
@@ -80,7 +79,7 @@ POLL = 0.02
 
 
 class LiveCluster(Struct, frozen=True, kw_only=True):
-    """A live cluster with its backend, which `open_live` does not connect yet, and `connected` does."""
+    """A live cluster with its backend, not connected yet if `open_live` made it."""
 
     backend: KubeBackend
     about: ConsoleStatus
@@ -89,7 +88,7 @@ class LiveCluster(Struct, frozen=True, kw_only=True):
 
 
 def open_live(request: OpenRequest, settings: Config | None = None) -> LiveCluster:
-    """Set up the backend of the requested cluster. Raises UsageError, ClusterError."""
+    """Set up the backend of the requested cluster without connecting it. Raises UsageError, ClusterError."""
     target = RequestedCluster(
         kubeconfig=request.kubeconfig,
         context=request.context,
@@ -111,7 +110,7 @@ def open_live(request: OpenRequest, settings: Config | None = None) -> LiveClust
 
 @contextmanager
 def connected(request: OpenRequest, settings: Config | None = None) -> Iterator[LiveCluster]:
-    """Connect to the requested cluster, and close the connection at the end. Raises UsageError, ClusterError."""
+    """Connect to the requested live cluster, and disconnect after the block. Raises UsageError, ClusterError."""
     opened = open_live(request, settings)
     try:
         opened.backend.open()
@@ -130,7 +129,7 @@ def _kueue(request: OpenRequest) -> KueueConfig | None:
 
 
 def protection(context: str, settings: Config) -> str:
-    """Reason why a context is read-only; empty where changes are allowed."""
+    """Return why a context is read-only by the configuration; empty if changes are allowed."""
     for pattern in settings.live.protected:
         if fnmatchcase(context, pattern):
             return f"Context {context} is read-only: it matches {pattern} of live.protected in the configuration"

@@ -29,7 +29,7 @@ def command(asked: QuestionContext, name: str, file: Path | None) -> CommandAnsw
 
 
 def as_text(answer: tuple[MigNodeChange, ...]) -> list[str]:
-    """Format the answer as a table."""
+    """Format the changes of the nodes as a table."""
     rows = [
         (node.node, gpu.gpu, gpu.now, gpu.then, "yes" if gpu.reset else "no", " ".join(gpu.leavers) or "none")
         for node in answer

@@ -24,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class OpenRequest(Struct, frozen=True, kw_only=True):
-    """The cluster to open, as given on the command line; see `clustered` for the options. None = not given."""
+    """The cluster that the command line asks to open; `clustered` defines the options. None or empty = not given."""
 
     files: tuple[str, ...] = ()
     live: bool = False
@@ -35,7 +35,7 @@ class OpenRequest(Struct, frozen=True, kw_only=True):
     admit_all_namespaces: bool = False
     prices: Path | None = None
     own_prices: bool = False
-    """The price table was chosen; it is not the bundled one."""
+    """Whether the user chose the price table, which is otherwise the bundled one."""
     kueue_config: Path | None = None
     feature_gates: str = ""
     catalogue: Path | None = None
@@ -54,9 +54,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def configured(request: OpenRequest, **options: Any) -> tuple[OpenRequest, Config]:
-    """Fill in settings from the environment and the configuration file. Raises ConfigError.
+    """Return the request with settings from the environment and the configuration file, and all settings.
 
-    `options` are settings of the command line by their names in `Config`; they take precedence.
+    `options` are settings from the command line by their names in `Config`; they take precedence. Raises ConfigError.
     """
     options["prices"] = None if request.prices is None else str(request.prices)
     simulation = {"seed": request.seed, "gpus_per_node": request.gpus_per_node, "speed": options.pop("speed", None)}
@@ -68,7 +68,7 @@ def configured(request: OpenRequest, **options: Any) -> tuple[OpenRequest, Confi
 
 
 def policed(function: Function) -> Function:
-    """Add the options that configure the simulated Kueue to a command."""
+    """Decorator that adds the options for the simulated Kueue (--kueue-config, --feature-gates) to a command."""
     decorators = (
         click.option("--kueue-config", type=_FILE, help="Kueue's Configuration (config.kueue.x-k8s.io)."),
         click.option("--feature-gates", default="", metavar="A=true,B=false", help="Kueue's feature gates."),
@@ -80,7 +80,7 @@ def policed(function: Function) -> Function:
 
 
 def clustered(function: Function) -> Function:
-    """Add the options that select and build a cluster to a command, which receives them as one `request`."""
+    """Decorator that adds the options that select and build a cluster; the command receives them as one `request`."""
     decorators = (
         click.argument("files", nargs=-1),
         click.option("--live", is_flag=True, help="Use the cluster of the current kubeconfig context."),
@@ -118,13 +118,13 @@ def clustered(function: Function) -> Function:
 
 
 DEFAULT = "default"
-"""The fixture of a bare `gpuconsole`."""
+"""Name of the fixture that `gpuconsole` opens without arguments."""
 FOLDERS = ("scenarios", "drills", "clusters")
-"""Folders of `fixtures` whose files can be named."""
+"""Subfolders of `fixtures` whose files the user can name without a path."""
 
 
 def resolve(files: Sequence[str]) -> list[str]:
-    """Replace names of bundled fixtures by their paths; an existing path has precedence. Raises UsageError."""
+    """Replace names of bundled fixtures by their paths; an existing path takes precedence. Raises UsageError."""
     resolved = []
     for file in files:
         there = file == "-" or (file and Path(file).exists())
@@ -143,7 +143,7 @@ def fixtures() -> dict[str, Path]:
 
 
 def as_line(finding: Finding) -> str:
-    """Format a finding as compilers do: position, severity, problem, fix."""
+    """Format a finding about a file in one line, as compilers do: position, severity, problem, fix."""
     subject = " ".join(part for part in (finding.object, finding.path) if part)
     where = f"{finding.file}:{finding.line}: {finding.severity}:"
     return clean(

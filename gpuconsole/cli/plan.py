@@ -58,7 +58,7 @@ def command(asked: QuestionContext, wanted: Path, wait: Span, horizon: Span = HO
 
 
 def as_body(answer: CapacityPlan) -> dict[str, Any]:
-    """The plan as plain values; commands of an option as steps of `gpuconsole whatif -f`."""
+    """Return the plan as JSON values; the commands of an option have the form of `gpuconsole whatif -f` steps."""
     return {
         "workloads": answer.workloads,
         "wanted_seconds": answer.wanted / SECOND,

@@ -1,4 +1,4 @@
-"""Configures the simulated Kueue: a Configuration and feature gates from the command line override the scenario."""
+"""Configures the simulated Kueue: Configuration and feature gates of the command line override the scenario's."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,9 +23,9 @@ from gpuconsole.sim.policy import SimPolicy
 
 
 def gates_of(text: str, named: Mapping[str, bool] | None = None) -> dict[str, bool]:
-    """The gates in the value of `--feature-gates` that differ from their defaults.
+    """Parse the value of `--feature-gates`, and return the gates that differ from their defaults.
 
-    `named` are the gates of a Configuration: Kueue accepts them there or as the option, not both. Raises UsageError
+    `named` are the gates of a Configuration: Kueue accepts gates there or in the option, not both. Raises UsageError
     with Kueue's errors.
     """
     wrong = gate_problems(text, named)
@@ -35,13 +35,13 @@ def gates_of(text: str, named: Mapping[str, bool] | None = None) -> dict[str, bo
 
 
 class PolicyError(InputError):
-    """The Configuration has errors, one per line."""
+    """Kueue's Configuration has errors, one per line of the message."""
 
 
 def with_kueue(
     policy: SimPolicy, request: OpenRequest, configurations: Sequence[Reader] = (), objects: Iterable[Object] = ()
 ) -> SimPolicy:
-    """The policy with the requested Kueue configuration and feature gates.
+    """Return the policy with the requested Kueue configuration and feature gates.
 
     `configurations` are the Configurations among the FILES; --kueue-config replaces them. Without any, quotas of
     `objects` that are useful only with Kueue's documented transformations of HAMi's vGPUs imply these transformations,
@@ -76,7 +76,7 @@ def _with_hami(config: KueueConfig, objects: Iterable[Object]) -> KueueConfig:
 
 
 def with_configurations(loaded: LoadedManifests) -> LoadedManifests:
-    """The loaded manifests, with findings about the Configurations among them."""
+    """Return the loaded manifests with additional findings: the errors in Kueue's Configurations among them."""
     findings = [*loaded.findings]
     for place in loaded.configurations:
         findings += _read(place)[1]

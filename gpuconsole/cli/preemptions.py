@@ -77,34 +77,34 @@ class PreemptionEntry(Struct, frozen=True, kw_only=True):
     reason: str
     rule: str
     lost_gpu_hours: float | None
-    """Null if unknown: it ran before it was observed."""
+    """Null if unknown, because the victim ran before it was observed."""
     cost: float | None
     freed_after_seconds: float | None
     """Time from the preemption until the victim released its quota; null before that, or if unknown."""
     freed_at_most: bool
-    """The release was not observed: the time is an upper bound."""
+    """Whether `freed_after_seconds` is an upper bound, as the release itself was not observed."""
     freed_unknown: bool
-    """It is unknown when the quota was released."""
+    """Whether it is unknown when the victim released its quota."""
     by_known: bool
-    """False if only the preemptor's UID is known."""
+    """Whether the preemptor is known by name, not only by UID."""
     by_admitted: str | None
-    """Time at which the preemptor was admitted or scheduled; null if it was not, so far."""
+    """Time at which the preemptor was admitted or scheduled; null if it was not, up to now."""
     in_vain: bool
-    """The preemptor ended before it was scheduled."""
+    """Whether the preemptor ended before it was scheduled."""
     nth: int
-    """Number of preemptions of this victim so far."""
+    """Number of preemptions of this victim up to and including this one."""
     thrash: bool
-    """The victim was preempted at least three times within the hour that ends here."""
+    """Whether the victim was preempted at least three times within the hour that ends with this preemption."""
     chain: tuple[str, ...]
-    """The victim, its preemptor, the later preemptor of that one, and so on."""
+    """The victim, its preemptor, the workload that later preempted that one, and so on."""
     message: str
     choice: PreemptionTrace | None
     choice_as_of: str | None
-    """Time of the state on which our engine reconstructed the choice; null if the scheduler recorded it."""
+    """Time of the state from which our engine reconstructed the choice; null if the scheduler recorded it."""
 
 
 class Body(Struct, frozen=True):
-    """The JSON answer, newest preemption first."""
+    """The JSON answer; `preemptions` are newest first, `workload` is the key that was asked for, or empty."""
 
     workload: str
     summary: PreemptionStats
@@ -112,7 +112,7 @@ class Body(Struct, frozen=True):
 
 
 def as_document(body: Body) -> dict[str, Any]:
-    """Convert the answer to JSON types; a sum of losses none of which is known is null."""
+    """Convert the answer to JSON types; the sum of losses is null if no loss is known."""
     document: dict[str, Any] = to_builtins(body)
     _without_noughts(document["summary"])
     return document
@@ -277,7 +277,7 @@ def _counted(name: str, counts: Sequence[PreemptionCount]) -> list[str]:
 VERSION = 5
 """Version of the answer in the JSON document."""
 RECORDED = 10_000
-"""Maximum number of recorded preemptions that are read."""
+"""Maximum number of recorded preemptions that `--history` reads."""
 UNRECORDED = "no session has been recorded; the console records its history while it runs"
 
 
@@ -334,9 +334,9 @@ def _others(lacking: Iterable[str]) -> tuple[str, ...]:
 
 
 def answer_about(lines: Sequence[HistoryEvent], workload: str, snapshot: Snapshot) -> CommandAnswer:
-    """The preemptions among these lines (oldest first), optionally of one workload, job or pod only.
+    """Return the preemptions among the events `lines` (oldest first), all of them or those of one workload, job or pod.
 
-    Raises UsageError for a name that neither the lines nor the current cluster have.
+    `workload` is a typed name, or empty. Raises UsageError for a name that neither the events nor the cluster have.
     """
     everything = rows(lines)
     name = subject_named(snapshot, workload, _names_in(everything)) if workload else ""
@@ -351,7 +351,7 @@ def _names_in(found: Iterable[PreemptionRow]) -> Collection[str]:
 
 
 def recorded() -> tuple[Origin, Sequence[HistoryEvent], Sequence[str]]:
-    """The preemptions of the newest recorded session, oldest line first, and why some may be missing.
+    """Read the preemptions of the newest recorded session: origin, events (oldest first), and why some may be missing.
 
     Raises UsageError, HistoryError.
     """

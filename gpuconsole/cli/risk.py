@@ -26,11 +26,11 @@ from gpuconsole.ui.answers.plan_and_risk import endangered, risk_lines
 VERSION = 6
 """Version of the answer in the JSON document."""
 PATIENCE = 1.0
-"""Seconds between two progress lines on stderr; a faster answer prints none."""
+"""Seconds between two progress lines on stderr; an answer within this time prints none."""
 WITHIN = 7.0
-"""Seconds for the whole answer, from the start of reading the cluster; the runs get the rest."""
+"""Seconds for the whole answer, reading of the cluster included; the simulation runs get what is left."""
 LEAST = 1.5
-"""Minimum seconds for the runs."""
+"""Minimum seconds for the simulation runs, even if reading the cluster took long."""
 
 
 @click.command()

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 
 LARGEST = 5_000_000
-"""Bytes of a log file before it is rotated."""
+"""Size in bytes at which the log file is rotated."""
 KEPT = 2
-"""Number of rotated log files."""
+"""Number of rotated log files that are kept."""
 
 
 class PrivateLog(RotatingFileHandler):
@@ -57,7 +57,7 @@ class PrivateLog(RotatingFileHandler):
 
 
 def log_to(file: Path, level: str) -> str:
-    """Send all logging from a level on to a file, which is rotated at 5 MB.
+    """Send all logging from this level on to a file, which is rotated at 5 MB.
 
     Returns why no log can be written and what to do; empty on success.
     """

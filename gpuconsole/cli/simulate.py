@@ -69,14 +69,14 @@ class EventRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Detail(EventRecord, frozen=True, kw_only=True, omit_defaults=True):
-    """An event of `-o json`: also has its pod and the scheduler's message."""
+    """An event of `-o json`: an `EventRecord` with its pod and the scheduler's message."""
 
     pod: str | None = None
     message: str | None = None
 
 
 def record(line: HistoryEvent) -> EventRecord:
-    """The short record of an event; a pod without a Workload object counts as its own workload."""
+    """Return an event in the short form of `-o jsonl`; a pod without a Workload object counts as its own workload."""
     return EventRecord(**_facts(line))
 
 
@@ -100,7 +100,7 @@ def _facts(line: HistoryEvent) -> dict[str, Any]:
 
 
 class QueueRow(Struct, rename="camel"):
-    """Totals of a queue. Mutable while events are added up."""
+    """Totals of a queue in the report. Mutable while events are added up."""
 
     queue: str
     admitted: int = 0
@@ -108,7 +108,7 @@ class QueueRow(Struct, rename="camel"):
     evicted: int = 0
     finished: int = 0
     waited: Span = 0
-    """Total waiting time of all admissions."""
+    """Sum of the waiting times of all admissions."""
     lost: LostWork = NOTHING_LOST
 
     @property
@@ -117,23 +117,23 @@ class QueueRow(Struct, rename="camel"):
 
 
 class WorkloadTotals(Struct, rename="camel"):
-    """Outcome of a workload. Mutable while events are added up."""
+    """Outcome of a workload in the report. Mutable while events are added up."""
 
     workload: str
     queue: str = ""
     gpus: int = 0
-    """GPUs, or what `unit` names."""
+    """Units that the workload requests: GPUs, or what `unit` names."""
     unit: str = WHOLE_GPU.noun
     state: str = "pending"
     submitted: Time | None = None
-    """None where no such event was selected."""
+    """Time of submission; None if the selected events do not have it."""
     started: Time | None = None
     ended: Time | None = None
     evictions: int = 0
 
 
 class SimulationReport(Struct, frozen=True, kw_only=True):
-    """The whole report that `simulate` prints."""
+    """The report that `gpuconsole simulate` prints."""
 
     start: Time
     end: Time
@@ -145,7 +145,7 @@ class SimulationReport(Struct, frozen=True, kw_only=True):
 
 
 def report(lines: Sequence[HistoryEvent], *, before: Snapshot, after: Snapshot, seed: int) -> SimulationReport:
-    """Summarize the events between two snapshots."""
+    """Summarize the events `lines` of a simulation between two of its snapshots."""
     return SimulationReport(
         start=before.time,
         end=after.time,
@@ -186,7 +186,7 @@ def _queue_facts(row: QueueRow) -> dict[str, Any]:
 
 
 def pools_as_text(rows: Sequence[MachinePool]) -> list[str]:
-    """The table of node pools; empty where there are none."""
+    """Format the node pools as a table; empty if there are none."""
     cells = [
         (
             *(
@@ -215,7 +215,7 @@ def _moments(row: WorkloadTotals) -> dict[str, str | None]:
 
 
 def as_text(report: SimulationReport) -> list[str]:
-    """The report as text; times are relative to the start."""
+    """Format the report as lines; times are relative to its start."""
     queues = [_cells(row) for row in report.queues]
     workloads = [
         (
@@ -319,11 +319,11 @@ def _workloads(lines: Iterable[HistoryEvent], before: Snapshot, after: Snapshot)
 
 
 SLICES = 200
-"""Steps of the progress bar."""
+"""Number of steps in which a simulation is advanced, each a step of the progress bar."""
 
 
 class Duration(click.ParamType[Span]):
-    """A duration such as 90s, 30m or 24h."""
+    """Type of click options whose value is a duration such as 90s, 30m or 24h."""
 
     name = "duration"
 

@@ -1,7 +1,7 @@
 """Opens a simulation from manifests, a scenario, a saved Snapshot, a live cluster or a bundled fixture.
 
-`open_simulation` is the main entry. The problems of scenarios become findings with file and line, as those of
-manifests; `saved_in` reads a saved Snapshot and explains what is wrong with an invalid one.
+`open_simulation` is the main entry. Problems of scenarios become findings with file and line, as those of manifests;
+`saved_in` reads a saved Snapshot and explains what is wrong with an invalid one.
 """
 
 import re
@@ -52,14 +52,14 @@ from gpuconsole.sim.scenario_form import ScenarioError
 _PLACE = re.compile(r"([A-Za-z][\w.\[\]]*): (.+)")
 _UNKNOWN = re.compile(r"(?:unknown key )?'([^']+)'")
 LineOf = Callable[[FieldPath], int]
-"""Field of a document → the line on which it stands."""
+"""Function that returns the line number of a field of a document."""
 _KEY = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 FILES = "files"
-"""Field of a scenario that names files with more objects."""
+"""Field of a scenario with the files that hold more objects."""
 
 
 def with_scenarios(loaded: LoadedManifests) -> LoadedManifests:
-    """The loaded manifests, with the objects of their scenarios, or findings about these."""
+    """Return the loaded manifests with the objects of their scenarios, or with findings about invalid scenarios."""
     objects, findings = list(loaded.objects), list(loaded.findings)
     for document, origin, line_of in zip(loaded.scenario, loaded.origins, loaded.lines, strict=True):
         try:
@@ -74,7 +74,7 @@ def with_scenarios(loaded: LoadedManifests) -> LoadedManifests:
 
 
 def unreported(problems: Iterable[Finding], loaded: LoadedManifests) -> list[Finding]:
-    """The problems of a scenario without those that were already found when its files were loaded."""
+    """Return the problems of a scenario without those that were found when its files were loaded."""
     known = {(finding.file, finding.line, finding.path) for finding in loaded.findings}
     return [
         problem
@@ -84,9 +84,9 @@ def unreported(problems: Iterable[Finding], loaded: LoadedManifests) -> list[Fin
 
 
 def placed(error: ScenarioError, origin: str, lines: Sequence[LineOf]) -> str:
-    """The problems of a scenario or list of changes, one per line of text, with their lines in the file.
+    """Format the problems of a scenario or list of changes, one per line, with their positions in the file.
 
-    Without lines if several documents were read, as it is unknown which one has the problems.
+    If several documents were read, it is unknown which one has the problems, and positions are left out.
     """
     if len(lines) != 1:
         return str(error)
@@ -94,18 +94,18 @@ def placed(error: ScenarioError, origin: str, lines: Sequence[LineOf]) -> str:
 
 
 def scenario_findings(error: ScenarioError, origin: str, line_of: LineOf) -> list[Finding]:
-    """The problems of a scenario, each with its line."""
+    """Return the problems of a scenario as findings with their lines."""
     texts = (text.removeprefix(f"{origin}: ") for text in str(error).splitlines())
     return sorted((_finding(text, origin, line_of) for text in texts), key=lambda finding: finding.line)
 
 
 def wrong_expectations(scenario: Scenario, origin: str, line_of: LineOf) -> list[Finding]:
-    """Expectations of a scenario that can never be checked, each with its line. Nothing is simulated."""
+    """Return a finding for each expectation of a scenario that can never be checked. Simulates nothing."""
     return [_finding(text, origin, line_of) for text in _wrong_expectations([step.expect for step in scenario.steps])]
 
 
 def misread_expectations(document: Mapping[str, Any]) -> Iterator[str]:
-    """Expectations of an unparsed scenario that can never be checked."""
+    """Yield a text for each expectation that can never be checked, of a scenario that is not parsed yet."""
     steps = document.get("steps")
     found = [step.get("expect") if isinstance(step, dict) else () for step in steps] if isinstance(steps, list) else []
     yield from _wrong_expectations([expect if isinstance(expect, list) else () for expect in found])
@@ -145,13 +145,13 @@ def _scenario_keys(path: str) -> FieldPath:
 
 REMEDY = "create one with `gpuconsole snapshot save`; open manifests and scenarios without --snapshot"
 SHOWN = 5
-"""Number of keys shown of a document that is not a snapshot."""
+"""Maximum number of keys that the error names of a document that is not a snapshot."""
 _PLACED = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<path>.*)`")
 _OBJECT = re.compile(r"objects\[(?P<number>\d+)\]\.?(?P<path>.*)")
 
 
 def saved_in(file: Path) -> tuple[SnapshotFile, SimPolicy | None]:
-    """Read a saved Snapshot, and the policy of the simulation that it was saved from, if any. Raises SourceError."""
+    """Read a saved Snapshot, and the policy if it was saved from a simulation, else None. Raises SourceError."""
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -245,7 +245,7 @@ def _name(objects: Any, number: int) -> str:
 
 
 def with_overrides(saved: SnapshotFile, request: OpenRequest) -> SnapshotFile:
-    """The file without assumptions about Kueue that a given Configuration replaces."""
+    """Return the saved Snapshot without assumptions about Kueue that the request's Configuration or gates replace."""
     if request.kueue_config is None and not request.feature_gates:
         return saved
     assumed = tuple(text for text in saved.seen.assumed if not text.startswith(KUEUES))
@@ -257,25 +257,25 @@ START: Time = parse_time(SCENARIO_START)
 
 
 class FindingsError(InputError):
-    """The input has errors, one per line."""
+    """The input has errors, one per line of the message."""
 
 
 class OpenedSimulation(Struct, frozen=True, kw_only=True):
-    """A simulation that is ready to run, with its status and notices."""
+    """A simulation that is ready to run, with its status line and notices for the user."""
 
     simulation: Simulation
     about: ConsoleStatus
     notices: tuple[str, ...] = ()
     found: Snapshot | None = None
-    """A live or saved cluster before any simulated decision; None for a simulated cluster."""
+    """A live or saved cluster as it was read, before any simulated decision; None for a simulated cluster."""
     staged: bool = False
-    """It was saved from a simulation, so its time is not wall-clock time."""
+    """Whether the cluster was saved from a simulation, so that its time is not wall-clock time."""
     scenario: Scenario | None = None
     """The scenario of the simulation; None for a live or saved cluster."""
 
 
 def open_simulation(request: OpenRequest, settings: Config | None = None) -> OpenedSimulation:
-    """Open the requested cluster; `settings` limit how fast a live cluster is read.
+    """Open the requested cluster as a simulation; `settings` limit how fast a live cluster is read.
 
     Raises UsageError, FindingsError where the input has errors, or ClusterError.
     """
@@ -300,7 +300,7 @@ def open_simulation(request: OpenRequest, settings: Config | None = None) -> Ope
 
 
 def read_scenario(files: Sequence[str], request: OpenRequest) -> Scenario:
-    """Read files as one scenario, for the requested Kueue configuration; plain manifests have no steps.
+    """Read files as one scenario, for the requested Kueue configuration; a scenario of plain manifests has no steps.
 
     Raises FindingsError, and what `with_kueue` raises.
     """
@@ -309,7 +309,7 @@ def read_scenario(files: Sequence[str], request: OpenRequest) -> Scenario:
 
 
 def read_drill(files: Sequence[str], request: OpenRequest) -> tuple[Scenario, LineOf]:
-    """Read files as `read_scenario` does; also returns the lines of the fields of the scenario."""
+    """Read files as `read_scenario` does; also return a function that finds the line of a field of the scenario."""
     scenario, loaded = _read(files, request, Prices())
     return scenario, loaded.lines[0] if loaded.lines else lambda path: 1
 
@@ -329,7 +329,7 @@ def _prices(request: OpenRequest) -> Prices:
 def catalogue_for(
     request: OpenRequest, scenarios: Sequence[Mapping[str, Any]], objects: Iterable[Object] = ()
 ) -> InstanceTypeCatalogue:
-    """The instance-type catalogue: the requested one, else the bundled one if a scenario or NodePool needs it.
+    """Return the instance-type catalogue: the requested one, else the bundled one if a scenario or NodePool needs it.
 
     Raises SourceError, or FindingsError with every wrong line.
     """
@@ -460,7 +460,7 @@ def _selling(policy: SimPolicy, catalogue: InstanceTypeCatalogue) -> SimPolicy:
 
 
 def status_of(simulation: Simulation, source: str) -> ConsoleStatus:
-    """The status line of a simulation: its engines and their policy."""
+    """Return the header's status of a simulation: its source, its engines and their policy."""
     policy = simulation.policy
     texts = _about_placement(policy.placement)
     if policy.kueue is not None:

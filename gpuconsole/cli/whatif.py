@@ -1,4 +1,4 @@
-"""`gpuconsole whatif`: changes simulated in a fork, compared with the baseline; or an engine comparison.
+"""`gpuconsole whatif`: changes simulated in a fork, compared with the baseline; or a comparison of schedulers.
 
 The outcome of changes (`as_text`, `as_body`) has the requested work, the victims, and the numbers of baseline and
 changed fork side by side. With --engine, the same jobs run under Kueue and other schedulers (`engines_as_text`,
@@ -48,15 +48,16 @@ from gpuconsole.ui.names import called, named
 from gpuconsole.workers.forked_future import fork_future
 
 NOTHING = "–"
-"""Shown for a number that is unknown or does not exist."""
+"""Text for a number that is unknown or does not exist."""
 MOST = 50
-"""Maximum lines per table; the JSON document has all."""
+"""Maximum number of lines per table of the text; the JSON document has all."""
 
 
 def as_text(answer: WhatIf, against: str = "", *, of_nodes: bool = True) -> list[str]:
-    """The outcome: verdict, requested work, victims, numbers; `against` names the changes of the baseline, if any.
+    """Format the outcome: verdict, requested work, victims, numbers.
 
-    Without `of_nodes`, numbers that depend on nodes are unknown.
+    `against` names the changes of the baseline, if any. If `of_nodes` is false, numbers that depend on nodes are
+    unknown.
     """
     said = "no change can be applied" if answer.in_vain else FEASIBLE
     head = f"At {seconds(answer.time)}, to +{format_seconds(answer.horizon - answer.time)}; {said}{rests_on(answer)}"
@@ -238,11 +239,14 @@ KUEUE = "kueue"
 ENGINES = (KUEUE, *(substitute.value for substitute in Substitute))
 """Values of `--engine`."""
 HORIZON = 24 * HOUR
-"""Default horizon of an engine comparison."""
+"""Simulated time of an engine comparison, unless --horizon is given."""
 
 
 def compared(asked: QuestionContext, chosen: Sequence[str], horizon: Span | None, conf: Path | None) -> CommandAnswer:
-    """Run the jobs of a cluster under its own engines and under each of `chosen`, and compare."""
+    """Run the jobs of a cluster under its own engines and under each of `chosen`, and compare the results.
+
+    `horizon` is the simulated time, None for `HORIZON`; `conf` is a file with Volcano's scheduler configuration.
+    """
     if lacking := missing_for_forecast(asked.simulation.snapshot()):
         return nothing_said(KIND, lacking, ENGINES_VERSION)
     scenario, seed = asked.scenario, asked.simulation.seed
@@ -263,7 +267,7 @@ def _under(scenario: Scenario, name: str, conf: str) -> Scenario:
 
 
 def engine_name(policy: SimPolicy) -> str:
-    """Admission and placement engine: `Kueue 0.19, kube-scheduler`."""
+    """Name the engines of a simulation for admission and placement: `Kueue 0.19, kube-scheduler`."""
     known = engines(policy)
     return ", ".join(engine.name for engine in (known.admission, known.placement) if engine.name)
 
@@ -287,7 +291,7 @@ _ENGINE_TIMES = {"time", "horizon", "submitted", "started", "finished"}
 
 
 def engines_as_body(answer: EngineComparison) -> dict[str, Any]:
-    """The comparison as plain values: times as RFC 3339, durations in seconds."""
+    """Return the comparison as JSON values: times as RFC 3339, durations in seconds."""
     return {
         **_engine_fields(answer),
         "engines": [_with_utilization(totals) for totals in answer.engines],
@@ -322,7 +326,7 @@ def _engine_field(obj: Struct, name: str, value: Any) -> tuple[str, Any]:
 
 
 def engines_as_text(answer: EngineComparison) -> Iterator[str]:
-    """The comparison as text: totals, queues, jobs."""
+    """Format the comparison as lines: totals, queues, jobs."""
     length = format_exactly(answer.horizon - answer.time)
     yield f"{counted(len(answer.jobs), 'job')} from {seconds(answer.time)} to +{length}, seed {answer.seed}"
     yield ""
@@ -417,7 +421,7 @@ OF_NODES = (
     *("gpu_hours_without", "gpu_hours", "capacity_hours_without", "capacity_hours"),
     *("placeless_without", "placeless", "hourly_without", "hourly"),
 )
-"""Fields that are null unless all nodes and pods are visible."""
+"""Fields of the JSON document that are null unless all nodes and pods are visible."""
 
 
 @click.command()
@@ -481,7 +485,7 @@ def command(
 
 
 def changes_in(file: Path, now: Time, snapshot: Snapshot = EMPTY) -> Changes:
-    """Read a list of changes and the manifests in the same file. Raises FindingsError with every problem.
+    """Read a list of changes, and the manifests in the same file. Raises FindingsError with every problem.
 
     Objects with a generateName get names that no object of `snapshot` has.
     """
