@@ -47,7 +47,7 @@ from gpuconsole.sim.kernel import PodsGone, WorkEnds
 from gpuconsole.sim.world import RunningGroup, World, running_group_key
 
 Place = tuple[str, int]
-"""A pod set, and a pod's index in it."""
+"""Where a pod belongs in its job: the name of its pod set, and its index in that."""
 _SET_MARKS = (
     *("jobset.sigs.k8s.io/replicatedjob-name", "training.kubeflow.org/replica-type", TASK_SPEC, ROLE),
     "ray.io/group",

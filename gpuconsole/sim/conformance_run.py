@@ -164,7 +164,7 @@ class ConformanceCluster:
         """Workloads whose jobs have to be reconciled."""
 
     def create(self, obj: Object, spec: Any) -> None:
-        """Create an object with this `spec`."""
+        """Create an object; `spec` is its spec as written, by which a later `apply` detects a change."""
         if isinstance(obj, Workload):
             self._put(obj)
         else:
@@ -286,7 +286,7 @@ class ConformanceCluster:
         return decided
 
     def waiting(self) -> tuple[Queues, Queues]:
-        """Active and inadmissible workloads by ClusterQueue."""
+        """Keys of the active and of the inadmissible workloads of each ClusterQueue."""
         active: Queues = {}
         inadmissible: Queues = {}
         for queue in self._all(ClusterQueue):
@@ -685,7 +685,7 @@ class ConformanceRun:
         self.rehearsal.wake()
 
     def result(self) -> dict[str, Any]:
-        """Run all cycles; returns the scenario's name and its cycles."""
+        """Run all cycles; returns the scenario's name and an entry for each cycle."""
         return {"name": self._scenario.get("name", ""), "cycles": list(self.cycles())}
 
     def cycles(

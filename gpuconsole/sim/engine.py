@@ -82,7 +82,7 @@ from gpuconsole.sim.world import MultiKueueMember, RunningGroup, WorkerCluster, 
 
 
 def observed_progress(world: World) -> Mapping[str, Span]:
-    """Running group (or pod, where pods work independently) → duration of its work so far, with checkpointed work."""
+    """How long the work of each running group (or independent pod) has run so far, with that before checkpoints."""
     found: dict[str, Span] = {}
     for group in world.groups.values():
         if group.solo:

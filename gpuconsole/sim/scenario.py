@@ -167,7 +167,8 @@ def load_scenario(
 def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | None = None) -> Simulation:
     """Make the simulation of a scenario: it is at the scenario's start, with its steps scheduled.
 
-    Nodes are generated from the flavors if the objects have none and no autoscaler makes them.
+    Nodes are generated from the flavors if the objects have none and no autoscaler makes them. None: the scenario's own
+    seed or number of GPUs per node.
     """
     objects = scenario.objects
     if isinstance(scenario.policy.capacity, FixedCapacity):

@@ -369,7 +369,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str], names: GeneratedNames) -> tuple[Step, ...]:
-    """Read steps with their times; errors are added to `problems`."""
+    """Read steps and compute their times from `start`; errors are added to `problems`."""
     steps, at = [], start
     for number, form in enumerate(forms):
         path = f"steps[{number}]"
@@ -538,7 +538,7 @@ def read_changes(
 
 
 def as_changes(commands: Iterable[Command], horizon: Span, manifest: Manifests) -> Document:
-    """The document from which `read_changes` reads these commands.
+    """Write these commands as a change list, which `read_changes` can read again.
 
     `manifest` makes the manifest of an object that was submitted without one.
     """

@@ -177,7 +177,7 @@ def compared(db: sqlite3.Connection, limit: int) -> ForecastDifferences:
 
 
 def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[PastEstimate]:
-    """The newest estimated starts of a live cluster, from all its sessions, oldest first."""
+    """The newest estimated starts of the live cluster `source`, from all its sessions, oldest first."""
     rows = db.execute(
         "select workload, asked, median, first, last, foretold.started from foretold join sessions on id = session"
         " where mode = 'live' and source = ? order by asked desc, workload desc limit ?",

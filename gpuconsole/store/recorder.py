@@ -43,7 +43,7 @@ _PLACES = msgspec.msgpack.Decoder(tuple[DevicePlace, ...])
 
 
 def keep(db: sqlite3.Connection, source: str, samples: Sequence[UtilizationSample]) -> None:
-    """Store samples of a cluster; delete those older than an hour, and the oldest beyond `MOST`."""
+    """Store utilization samples of cluster `source`; delete those older than an hour, and the oldest beyond `MOST`."""
     rows = [(source, one.node, one.time, msgspec.msgpack.encode(one.places), one.percents) for one in samples]
     db.executemany("insert or replace into gpu_samples values (?, ?, ?, ?, ?)", rows)
     db.execute("delete from gpu_samples where time <= ?", (max(one.time for one in samples) - HOUR,))
@@ -54,7 +54,7 @@ def keep(db: sqlite3.Connection, source: str, samples: Sequence[UtilizationSampl
 
 
 def kept(db: sqlite3.Connection, source: str, nodes: Sequence[str], since: Time) -> list[UtilizationSample]:
-    """The stored samples of nodes of a cluster, the oldest first; invalid ones are omitted."""
+    """Return the stored utilization samples of nodes of cluster `source`, oldest first; invalid ones are omitted."""
     rows = db.execute(
         "select node, time, places, percents from gpu_samples"
         " where source = ? and node in (select value from json_each(?)) and time > ? order by time",
@@ -92,7 +92,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
 
 
 class Kept(Struct, frozen=True, kw_only=True):
-    """A session with stored lines."""
+    """A session that has history events."""
 
     number: int
     mode: str
@@ -432,9 +432,6 @@ def of_workload(recorder: Recorder, workload: str) -> tuple[HistoryEvent, ...]:
 
 
 def estimates(recorder: Recorder, source: str) -> list[PastEstimate]:
-    """Estimated starts on a live cluster in this session and earlier ones, oldest first.
-
-    Raises HistoryError.
-    """
+    """Estimated starts on the live cluster `source` in all sessions, oldest first. Raises HistoryError."""
     with _reading(recorder) as db:
         return queries.estimates(db, source, KEPT)

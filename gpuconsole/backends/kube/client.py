@@ -215,7 +215,7 @@ class ApiServerConnection:
         """Time of the last valid response, by the clock; 0 = never."""
 
     def get(self, path: str, query: Query | None = None, *, accept: str = JSON, read: float = READ) -> ApiResponse:
-        """Send a GET request. Raises Unreachable, Refused."""
+        """Send a GET request, `read` is its read timeout in seconds. Raises Unreachable, Refused."""
         return self.send("GET", path, query, accept=accept, read=read)
 
     def send(
@@ -229,7 +229,10 @@ class ApiServerConnection:
         accept: str = JSON,
         read: float = READ,
     ) -> ApiResponse:
-        """Send a request and read the whole response. Raises Unreachable, Refused."""
+        """Send a request and read the whole response. Raises Unreachable, Refused.
+
+        `content` and `accept` are the media types of body and response, `read` is the read timeout in seconds.
+        """
         response = self._open(method, path, query, body, content, accept, read)
         with _released(response):
             answer = ApiResponse(response.status, self._body(response), f"{self.place.name}: {method} {path}")

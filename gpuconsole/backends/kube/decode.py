@@ -434,7 +434,7 @@ class ListPage(Struct, frozen=True):
 
 
 class WatchEvent(Struct, frozen=True):
-    """One line of a watch: an object, a bookmark (its version; `end` ends the initial events), or an error."""
+    """One line of a watch: an object, a bookmark (with its `version`; `end`: after the initial events), or an error."""
 
     type: str
     item: Item | None = None

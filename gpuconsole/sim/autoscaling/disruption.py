@@ -141,7 +141,7 @@ _UNBOUNDED = 2**31 - 1
 
 
 class DisruptionCandidate(Struct, frozen=True):
-    """A node that could be disrupted, with its price and its disruption cost."""
+    """A node that could be disrupted, with its price in USD an hour and its disruption cost."""
 
     node: str
     pool: NodePool
@@ -149,7 +149,7 @@ class DisruptionCandidate(Struct, frozen=True):
     pods: tuple[Pod, ...]
     price: float
     disruption: float
-    """1, and about 1 for each pod: more where its deletion cost or priority is high."""
+    """Disruption cost: 1, plus about 1 for each pod, more where its deletion cost or priority is high."""
 
     @property
     def empty(self) -> bool:
@@ -203,7 +203,10 @@ def waits_for(pool: NodePool) -> Span | None:
 
 
 def allowed(pool: NodePool, reason: str, total: int, disrupting: int, now: Time) -> int:
-    """Number of nodes of the pool that may still be disrupted for this reason: the strictest active budget decides."""
+    """How many more nodes of the pool may be disrupted for this reason: the strictest active budget decides.
+
+    The pool has `total` nodes, of which `disrupting` are being disrupted.
+    """
     bounds = [
         _scaled(budget, total)
         for budget in pool.budgets
@@ -221,7 +224,7 @@ def is_active(budget: NodePoolBudget, now: Time) -> bool:
 
 
 def multi_node(view: AutoscalerView, candidates: Sequence[DisruptionCandidate], *, spot_to_spot: bool) -> Move | None:
-    """The most candidates that one cheaper node, or none, can replace at once, found by binary search."""
+    """The move of the most candidates for one cheaper node or none, by binary search; None if none is approved."""
     best: Move | None = None
     low, high = 1, min(len(candidates) - 1, MOST_AT_ONCE)
     while low <= high:

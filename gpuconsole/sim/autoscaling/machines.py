@@ -84,7 +84,7 @@ def change(world: World, instance: ProvisionedInstance) -> None:
 
 
 def launch(world: World, name: str, offering: Offering) -> ProvisionedInstance:
-    """Add a launched machine to a group; its node joins if `start` is called."""
+    """Add a launched machine to the group `name`; its node joins only if `start` is called."""
     group = group_of(world, name)
     number = group.launched + 1
     instance = ProvisionedInstance(
@@ -102,7 +102,7 @@ def launch(world: World, name: str, offering: Offering) -> ProvisionedInstance:
 
 
 def start(world: World, instance: ProvisionedInstance) -> None:
-    """Set the timer at which the machine's node joins, after a start-up time by the policy."""
+    """Set the timer at which the machine's node joins, after a start-up time drawn from the policy."""
     policy = world.policy.capacity
     assert not isinstance(policy, FixedCapacity)
     wait = policy.startup.sample(draw(world.seed, "startup", instance.name))

@@ -144,7 +144,7 @@ class GroupBackoff(Struct, frozen=True):
 
 
 class AutoscalerState(Struct, kw_only=True):
-    """State of the autoscalers of one cluster."""
+    """What the autoscalers of a cluster remember between scans: pods, nodes and timers under way."""
 
     stirred: bool = False
     """True if pods or nodes have changed since the autoscalers last reacted."""
@@ -173,7 +173,7 @@ class AutoscalerState(Struct, kw_only=True):
     backoffs: dict[str, GroupBackoff] = field(default_factory=dict)
     added: Time | None = None
     failed: Time | None = None
-    """When a group last grew (`added`), and when that last failed (Cluster Autoscaler)."""
+    """Time of the last failed scale-up; `added` is that of the last successful one (Cluster Autoscaler)."""
     interrupted: dict[str, Time] = field(default_factory=dict)
     """Spot nodes with an interruption notice, and when they are gone."""
     fallen: dict[str, None] = field(default_factory=dict)

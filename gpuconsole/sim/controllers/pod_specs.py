@@ -173,7 +173,7 @@ def job_pods(world: World, job: Job, pieces: Sequence[int] | None = None) -> tup
 
 
 def in_ray_group(template: PodTemplate, group: RayGroup, name: str, pod_set: str) -> PodTemplate:
-    """The template of pods in a PodGroup that KubeRay creates, with the labels or annotations that name it."""
+    """Add to a template the labels or annotations by which its pods join a PodGroup that KubeRay creates."""
     if not group.for_volcano:
         return replace(template, labels={**template.labels, POD_GROUP_LABELS[0]: name})
     notes = {GROUP_NAME: name, TASK_SPEC: GROUP_NAMES.get(pod_set, pod_set)}

@@ -88,7 +88,7 @@ FAILED_CREATE = "FailedCreate"
 
 
 def form(world: World, group: RunningGroup, pods: Sequence[Pod]) -> None:
-    """Create the pods of a new running group."""
+    """Create the pods of a new running group, and store the group."""
     named = [with_free_name(world, pod) for pod in pods]
     world.put_group(replace(group, pods=tuple(pod.key for pod in named)))
     refused = create(world, group.key, named)
@@ -215,7 +215,7 @@ def start(world: World, pod: Pod) -> Pod:
 
 
 def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "", *, after: Span = 0) -> None:
-    """Delete pods; with `after`, their controllers delete those that have a node only then.
+    """Delete pods; with `after`, those with a node are only marked as deleted after this time (controller latency).
 
     A pod without a node is gone at once; a bound one occupies its node until it has terminated.
     """
@@ -257,7 +257,7 @@ def gone(world: World, timer: PodsGone) -> None:
 
 
 def fail(world: World, pod: Pod, reason: str, message: str) -> None:
-    """Fail a pod: its GPUs are free at once, and its running group misses it."""
+    """Fail a pod: its GPUs are free at once, and its running group counts it as missing."""
     _leave(world, pod)
     world.put(replace(pod, phase=PodPhase.FAILED, finished=world.now, reason=reason, message=message))
 

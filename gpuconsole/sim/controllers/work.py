@@ -146,7 +146,7 @@ def begin(world: World, group: RunningGroup) -> None:
 
 
 def resume(world: World, group: RunningGroup, start: Time) -> None:
-    """Continue work that runs since an earlier moment, and set the timer of its end."""
+    """Continue work that has run since `start`, and set the timer of its end."""
     todo = task(world, group)
     world.groups[group.key] = replace(group, start=start)
     if todo.duration is not None:

@@ -110,9 +110,10 @@ def set_volcano_job_active(world: World, job: Job, active: bool) -> Refusal:
 
 
 def set_active(world: World, key: str, active: bool, cause: str = "", why: str = "") -> Refusal:
-    """Deactivate a workload (which evicts it if it holds quota) or activate it; `cause` and `why` are the reason.
+    """Deactivate a workload (which evicts it if it holds quota) or activate it; `why` is named in the message.
 
-    A Volcano Job without a Workload is aborted or resumed; any other such job is suspended.
+    `cause` is the underlying cause of the eviction. A Volcano Job without a Workload is aborted or resumed; any other
+    such job is suspended.
     """
     workload, job = world.workload(key), volcano_job_named(world, key)
     if workload is None and job is not None:
