@@ -27,7 +27,7 @@ class Submit(Struct, frozen=True, tag="submit", omit_defaults=True):
 class Delete(Struct, frozen=True, tag="delete"):
     """Delete an object and what it owns.
 
-    `table` is one of `objects.TABLES`; empty for the workload, job or pod with this `namespace/name`.
+    `table` is the table of its kind (`objects.TABLES`); empty for the workload, job or pod with this key.
     """
 
     table: str

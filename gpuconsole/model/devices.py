@@ -333,7 +333,7 @@ def counted_units(count: int, unit: DeviceUnit) -> str:
 
 
 def by_kind(amounts: Units) -> dict[DeviceUnit, int]:
-    """Sum amounts by kind, across MIG profiles."""
+    """Add amounts of all MIG profiles up, so that there is one amount for each kind of unit."""
     return added(*({DeviceUnit(unit.kind): count} for unit, count in amounts.items()))
 
 

@@ -40,7 +40,7 @@ class SuccessRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BatchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="batch"):
-    """Rules of a batch/v1 Job: parallelism, and the number of pods that must succeed."""
+    """Rules of a batch/v1 Job: when it succeeds or fails, and how its pods are replaced."""
 
     completions: int | None = None
     """Number of pods that must succeed. None: the Job ends when all its pods have, and replaces none after a success.
@@ -116,7 +116,7 @@ class LaunchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="la
 
 
 class TrainRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="train"):
-    """Rules of a TrainJob: its runtime, and its changes to the runtime's pods."""
+    """Rules of a TrainJob: the name of its runtime, and its own changes to the runtime's pods."""
 
     kind: str = "ClusterTrainingRuntime"
     runtime: str
@@ -147,7 +147,7 @@ class Concurrency(StrEnum):
 
 
 class CronRules(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cron"):
-    """Rules of a CronJob: its schedule, and how it handles earlier Jobs."""
+    """Rules of a CronJob: its schedule, the jobs that it creates, and how it handles earlier ones."""
 
     schedule: str
     makes: str = "Job"

@@ -90,7 +90,7 @@ class RayWorkerGroup(Struct, frozen=True):
 
 
 class RayPods(Struct, frozen=True, kw_only=True):
-    """Pods of a Ray cluster or job."""
+    """Pods that KubeRay creates for a Ray cluster or job."""
 
     head: PodSet
     head_needs: Resources
@@ -403,5 +403,5 @@ RAY_KINDS: Mapping[str, Callable[[Reader, Time, str], Job]] = {
 
 
 def is_of_scheduler(finding: Finding) -> bool:
-    """True for a finding about a Ray job's batch scheduler."""
+    """True if a finding is about a Ray job's batch scheduler."""
     return finding.severity is Severity.WARNING and finding.code in (SUBMISSION, SELECTOR)

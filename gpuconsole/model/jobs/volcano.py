@@ -212,9 +212,7 @@ _JOB_PHASES = {
 
 
 def job_phase(phase: VolcanoPhase) -> JobPhase:
-    """Return the phase of a Volcano Job in terms of all jobs; an aborted one is suspended, because it can be
-    resumed.
-    """
+    """Return the phase of a Volcano Job as one of all job kinds; an aborted one is suspended, as it can be resumed."""
     return _JOB_PHASES.get(phase, JobPhase.PENDING)
 
 

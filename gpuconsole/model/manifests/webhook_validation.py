@@ -165,7 +165,7 @@ class ApiServerValidator:
         self._before: dict[Key, Document] = {}
 
     def begin(self) -> None:
-        """Treat all objects read so far as stored in the cluster before this input."""
+        """Treat all objects read so far as already stored in the cluster; what follows is new input."""
         self._before, self._stored, self._jobs = self._stored | self._jobs, {}, {}
 
     def stored(self) -> tuple[Document, ...]:

@@ -416,7 +416,7 @@ def entries(document: Any, *keys: Key) -> list[Any]:
 
 
 def number(document: Any, *keys: Key, default: int = 1) -> int:
-    """Return the number at a path of keys, or the default."""
+    """Return the number at a path of keys; the default if there is none."""
     found = at(document, *keys)
     return found if isinstance(found, int) and not isinstance(found, bool) else default
 
