@@ -424,7 +424,7 @@ class Assignment:
         return messages.assignment((result.pod_set.name, result.reasons) for result in self.pod_sets)
 
     def nominated(self) -> dict[str, dict[str, str]]:
-        """Pod set → resource → flavor."""
+        """The chosen flavors: pod set → resource → flavor."""
         return {
             result.pod_set.name: {resource: choice.flavor for resource, choice in result.choices.items()}
             for result in self.pod_sets

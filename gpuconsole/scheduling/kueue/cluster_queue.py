@@ -429,9 +429,9 @@ class ClusterQueueHeap:
     ) -> None:
         """Requeue a head that was not admitted.
 
-        It is retried in the next cycle if its reason allows that or flavors are left to try, unless its backoff has not
-        ended (`ready`). Otherwise it becomes inadmissible, and for some reasons its whole class with it. `granular` is
-        the reason in its condition.
+        If its backoff has ended (`ready`), it is retried in the next cycle where `reason` allows that or flavors are
+        left to try (`more_flavors`). Otherwise it becomes inadmissible, and for some reasons its whole class with it.
+        `granular` is the reason in its condition.
         """
         if reason in _MAKES_ROOM:
             self._sticky = request.id

@@ -187,7 +187,7 @@ class ConfigObjects(Struct):
     local_queues: dict[str, LocalQueue] = {}
 
     def copy(self) -> "ConfigObjects":
-        """Return a copy with tables of its own."""
+        """Return a copy to which objects can be added without a change here."""
         return ConfigObjects(*(getattr(self, name).copy() for name in self.__struct_fields__))
 
 

@@ -78,8 +78,8 @@ def with_check(checks: Sequence[CheckState], new: CheckState, now: Time) -> tupl
 
 
 def reset(check: CheckState, now: Time) -> CheckState:
-    """Reset a check to Pending after an eviction; the retry count grows after Retry, and starts again after other
-    states.
+    """Reset a check to Pending after an eviction; the retry count grows by 1 after Retry and becomes 0 after
+    other states.
     """
     if check.state == PENDING:
         return check

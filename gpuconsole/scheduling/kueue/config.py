@@ -35,7 +35,7 @@ class FeatureGate(Struct, frozen=True):
     default: bool
     stage: FeatureStage
     locked: bool = False
-    """The default cannot be changed."""
+    """True if the default cannot be changed."""
 
 
 _GATE_GROUPS: tuple[tuple[FeatureGate, str], ...] = (
@@ -355,7 +355,7 @@ class WaitForPodsReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
     recovery_timeout: Span | None = None
     """From the loss of a ready pod to the next readiness. None = as long as `timeout`; 0 = without limit."""
     block_admission: bool = False
-    """No further workload is admitted until all admitted ones are ready."""
+    """True if no further workload is admitted until all admitted ones are ready."""
     requeuing_strategy: RequeuingStrategy = RequeuingStrategy()
 
     @property
@@ -387,7 +387,7 @@ class MultiKueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Settings by which a MultiKueue manager dispatches workloads to worker clusters."""
 
     incremental: bool = False
-    """Nominate `step_size` more clusters in each round, instead of all at once."""
+    """True to nominate `step_size` more clusters in each round, instead of all at once."""
     step_size: int = 3
     worker_lost_timeout: Span = 15 * MINUTE
 
@@ -404,7 +404,7 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     admission_fair_sharing: AdmissionFairSharing | None = None
     """Use `usage_based`, which applies the gate."""
     ignore_undeclared: bool = False
-    """resources.quotaCheckStrategy IgnoreUndeclared: resources that a ClusterQueue does not name need no quota."""
+    """True if resources that a ClusterQueue lacks need no quota (resources.quotaCheckStrategy IgnoreUndeclared)."""
     exclude_resource_prefixes: tuple[str, ...] = ()
     """resources.excludeResourcePrefixes: resources that need no quota."""
     transformations: Mapping[str, Transformation] = {}

@@ -46,7 +46,7 @@ class CohortHeads(Struct, frozen=True):
     key: Hashable
     """None if the outcomes must not be cached."""
     starts_from_first_flavor: bool
-    """No head continues its search for flavors from an earlier cycle; False without a key."""
+    """True if no head continues its search for flavors from an earlier cycle; False without a key."""
 
 
 def group_by_root(context: Context, entries: Iterable[CycleEntry]) -> list[CohortHeads]:
@@ -129,7 +129,7 @@ def unchanged(state: KueueState) -> dict[int, list[CycleEntry]]:
 
 
 def note_if_unchanged(state: KueueState, heads: CohortHeads, *, others: Container[int]) -> None:
-    """Note a tree as unchanged if another cycle would repeat this one; `others` are roots with further heads."""
+    """Note a tree as unchanged if another cycle would repeat this one; not if its root is in `others`: more heads."""
     entries = heads.entries
     root = state.setup.tree.root(entries[0].rules.node)
     if (

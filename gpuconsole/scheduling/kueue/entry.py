@@ -90,7 +90,7 @@ class CycleEntry:
         self.resume = assignment.resume
 
     def refuse(self, message: str, cause: GranularReason) -> None:
-        """Set the message and the granular reason."""
+        """Record the message and the granular reason of a refusal."""
         self.message, self.cause = message, cause
 
     def skip(

@@ -30,7 +30,7 @@ class Nomination(Struct, frozen=True, kw_only=True):
     again: Time | None = None
     """Time of the next round; None if no cluster is left to nominate."""
     exhausted: bool = False
-    """A new round was due, and no cluster was left to nominate."""
+    """True if a new round was due, and no cluster was left to nominate."""
 
 
 def skips_nomination(workload: Workload, check: CheckState | None, *, elastic: bool = False) -> bool:

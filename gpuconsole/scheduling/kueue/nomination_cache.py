@@ -169,7 +169,7 @@ class CachedNomination(Struct, frozen=True):
     shortage: QuotaShortage | None
     """Shortage of the refused heads, if known."""
     has_no_side_effect: bool
-    """The refused heads reserve no capacity and have no flavors left to try."""
+    """True if the refused heads reserve no capacity and have no flavors left to try."""
 
 
 def nominate_cached(context: Context, entry: CycleEntry, propose: Nominate) -> Nomination:

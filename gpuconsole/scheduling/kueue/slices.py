@@ -59,7 +59,7 @@ class SlicePlan(Struct, frozen=True, kw_only=True):
     keep: Workload | None = None
     """The slice that stands for the job, perhaps with other counts than it had; None = make a new one."""
     edited: bool = False
-    """The counts of `keep` changed."""
+    """True if the pod counts of `keep` changed."""
     compatible: bool = True
     """False if the job's pod sets are no longer those of its slices: nothing can be done."""
     endings: tuple[Ending, ...] = ()

@@ -207,7 +207,7 @@ class LocalQueueUsage(Struct, frozen=True, omit_defaults=True):
     penalties: Mapping[str, Fine] = {}
     """Workload's key → what its reservation costs the queue until it is admitted."""
     seeded: bool = False
-    """`consumed` includes the consumption that the LocalQueue's status reported."""
+    """True if `consumed` includes the consumption that the LocalQueue's status reported."""
 
     @property
     def penalty(self) -> Fine:

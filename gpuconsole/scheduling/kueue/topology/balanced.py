@@ -62,7 +62,7 @@ def best_candidates(
 ) -> tuple[list[int], Counts | None, int]:
     """Return the sibling domains with the highest threshold (on ties the fewest), their counts, and the threshold.
 
-    The counts leave out domains that cannot hold the threshold. An empty list, None and 0 if the pods fit under no parent.
+    The counts leave out domains that cannot hold the threshold. ([], None, 0) if the pods fit under no parent.
     """
     if shape.level == 0:
         families = [domains.by_level[0]]

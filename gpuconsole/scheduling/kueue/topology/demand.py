@@ -25,7 +25,7 @@ class Replacing(Struct, frozen=True):
     node: str
     existing: tuple[TopologyDomain, ...]
     pinned: bool = False
-    """Its pods cannot move: the assignment stays as it is (SkipReassignmentForPodOwnedWorkloads)."""
+    """True if its pods cannot move: the assignment stays as it is (SkipReassignmentForPodOwnedWorkloads)."""
 
 
 class TasPodSetRequest(Struct, frozen=True):
@@ -35,7 +35,7 @@ class TasPodSetRequest(Struct, frozen=True):
     count: int
     per_pod: Resources
     implied: bool
-    """The pod set requests no topology, but its ClusterQueue has only flavors with one."""
+    """True if the pod set requests no topology, but its ClusterQueue has only flavors with one."""
     replacing: Replacing | None = None
     """Set if only the pods of a failed node are to be placed."""
     previous: tuple[TopologyDomain, ...] | None = None

@@ -23,7 +23,7 @@ Values = tuple[str, ...]
 
 
 class TopologyDomainTree:
-    """A forest of domains. Frozen after construction; `build_domains` makes one."""
+    """The domains of one flavor's topology, with their nodes and capacity. Frozen; `build_domains` makes one."""
 
     __slots__ = (
         "by_level",

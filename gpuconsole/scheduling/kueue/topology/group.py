@@ -74,7 +74,7 @@ class TopologySearchInput(Struct, frozen=True):
     """A leaf's values → usage of the groups placed there before; `take` adds to it."""
     gates: TasGates
     empty: bool
-    """Ignore the usage of pods with topology assignments."""
+    """True to ignore the usage of pods with topology assignments."""
 
     def take(self, demand: TasPodSetRequest, places: Sequence[TopologyDomain]) -> None:
         """Add an assignment to the usage that the following groups see."""
