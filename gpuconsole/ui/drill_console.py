@@ -7,7 +7,7 @@ from gpuconsole.ui.screens.drill import DrillScreen
 
 
 class DrillApp(ConsoleApp):
-    """Opens the drill; the screens behind it show the drill's cluster before the first step."""
+    """The console app opened for one drill; the screens behind it show the drill's cluster before the first step."""
 
     def __init__(self, cluster: Console, play: DrillSession) -> None:
         super().__init__(cluster)

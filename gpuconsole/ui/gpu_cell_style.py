@@ -145,7 +145,7 @@ class GpuCellStyle:
                 return cell.workload or cell.pod
 
     def row(self, row: GpuRow) -> list[tuple[str, str]]:
-        """(glyph, role) of each cell of a node; stale metrics are dim."""
+        """Return (glyph, role) of each cell of a node; stale metrics are dim."""
         if self.by not in SCALES:
             return [self.cell(cell) for cell in row.all_cells]
         telemetry = self._telemetry.get(row.node)
@@ -163,7 +163,7 @@ class GpuCellStyle:
         return bands
 
     def cell(self, cell: GpuCell) -> tuple[str, str]:
-        """(glyph, role) of a cell."""
+        """Return (glyph, role) of one cell."""
         if self.by is ColourBy.STATE or cell.state in FREE:
             return GPU_GLYPHS[cell.state], cell.state
         return self.owned(self._group(cell))

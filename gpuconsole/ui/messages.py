@@ -10,7 +10,7 @@ from gpuconsole.model.snapshot import Snapshot
 
 @dataclass
 class SnapshotReady(Message):
-    """The loop published a Snapshot. Posted from its thread; only the newest one matters."""
+    """A Console published a Snapshot. Posted from its thread; only the newest one matters."""
 
     snapshot: Snapshot
 
@@ -27,7 +27,7 @@ class RowOpened(Message):
 
 @dataclass
 class RowPicked(Message):
-    """The cursor of a grid moved to another row; None where the grid became empty."""
+    """The cursor of a grid moved to another row; the row is None where the grid became empty."""
 
     row: Any
 

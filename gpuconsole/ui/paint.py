@@ -73,7 +73,7 @@ def width_of(cell: Cell) -> int:
 
 
 def join(cells: Iterable[Cell], between: str = "  ") -> Painted:
-    """Cells in a row, separated by gaps; empty ones are omitted."""
+    """Join cells to one, with `between` them; empty cells are omitted."""
     pieces: list[Piece] = []
     for cell in cells:
         if plain(cell):
@@ -87,7 +87,7 @@ StyleOf = Callable[[str], Style]
 
 
 def segments(cell: Cell, base: Style, style_of: StyleOf) -> list[Segment]:
-    """The pieces as segments: cleaned, each in its role's style over the base."""
+    """Convert a cell to Rich segments without control characters, each in the style of its role over `base`."""
     return [Segment(clean(text), base + style_of(role) if role else base) for text, role in painted(cell) if text]
 
 

@@ -58,7 +58,10 @@ def toleration_fields(toleration: Toleration) -> Fields:
 
 
 def template_fields(template: PodTemplate, *, labels: Mapping[str, str] | None = None, restart: str = "") -> Fields:
-    """A pod template; `labels` are added to its own, `restart` is its restartPolicy where it has none."""
+    """A pod template in the form of a manifest.
+
+    `labels` are added to its own; `restart` is the restartPolicy if it has none.
+    """
     own = {**template.labels, **(labels or {})}
     meta = present(labels=own, annotations=dict(template.annotations))
     return {**present(metadata=meta), "spec": spec_fields(template, restart=restart)}

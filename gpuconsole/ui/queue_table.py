@@ -75,7 +75,7 @@ def use_of(node: QuotaNode, resource: str) -> QuotaUse:
 
 
 def resources(roots: Sequence[QuotaNode]) -> list[str]:
-    """Resources with quota or usage in any node, the GPU sum first."""
+    """Return the resources that the table can show: the GPU sum, then those with quota or usage in any node."""
     found: dict[str, None] = {GPUS: None}
     waiting = list(roots)
     while waiting:

@@ -67,7 +67,7 @@ class WorkloadRow(Struct, frozen=True):
 
 
 def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY) -> WorkloadRow:
-    """The row of a workload, or of a job or pod without a Workload object."""
+    """Make the row of a workload, or of the job or pod with the key `stands_in` that has no Workload object."""
     word = phase_of(snapshot, workload)
     holds = workload.admission is not None and workload.reserved
     flavors: dict[str, None] = {}

@@ -52,6 +52,6 @@ class Action(Struct, frozen=True, kw_only=True):
 
 
 Handler = Callable[[], object]
-"""Runs an action."""
+"""Function that runs an action."""
 Handlers = Mapping[str, Handler]
 """Action id → handler."""

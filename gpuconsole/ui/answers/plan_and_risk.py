@@ -188,12 +188,12 @@ COLUMNS = (
 
 
 def risk_lines(answer: Risk) -> list[str]:
-    """The report as text."""
+    """The preemption-risk report as text."""
     return lines_of(risk_parts(answer))
 
 
 def risk_parts(answer: Risk) -> list[Part]:
-    """The report as lines and tables."""
+    """The preemption-risk report as lines and tables."""
     if not answer.workloads:
         return ["no running workloads"]
     rows = tuple(_risk_row(one, answer.runs) for one in answer.workloads)
@@ -216,7 +216,7 @@ def risk_parts(answer: Risk) -> list[Part]:
 
 
 def endangered(answer: Risk) -> int:
-    """Number of running workloads that were evicted in at least one run."""
+    """Return the number of running workloads that were evicted in at least one simulation run."""
     return sum(bool(one.probability) for one in answer.workloads)
 
 

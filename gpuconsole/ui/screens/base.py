@@ -46,7 +46,7 @@ from gpuconsole.ui.widgets.textpane import TextPane
 
 
 def table_handlers(grid: Grid[Any]) -> dict[str, Handler]:
-    """Action id → handler for this table."""
+    """Return the handlers of the table actions for this table: action id → handler."""
     return {
         "table.down": lambda: grid.move(1),
         "table.up": lambda: grid.move(-1),
@@ -105,7 +105,7 @@ class Contexts(Protocol):
 
 
 class AppServices(Protocol):
-    """The interface of the app for screens, which cannot import it. `ConsoleApp` describes each method."""
+    """The interface of the app for screens, which cannot import the app. `ConsoleApp` describes each method."""
 
     themes: Sequence[Theme]
     contexts: Contexts | None
@@ -362,7 +362,7 @@ class FramedScreen(ActingScreen):
         yield Footer()
 
     def on_mount(self) -> None:
-        """For screens that have something to set up."""
+        """Hook: prepares the screen once its widgets exist."""
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         # Nothing that our styles depend on changes while a screen is away, except the theme, which Textual sees to

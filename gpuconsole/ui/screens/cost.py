@@ -1,7 +1,4 @@
-"""The cost screen: cost of node pools, and of queues, teams or workloads.
-
-Columns and summary lines of the cost screen.
-"""
+"""The cost screen: cost of node pools, and of queues, teams or workloads."""
 
 import re
 from collections.abc import Callable, Mapping

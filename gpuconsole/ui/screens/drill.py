@@ -34,7 +34,7 @@ from gpuconsole.ui.widgets.textpane import BLANK, TextPane, heading, text_line
 from gpuconsole.ui.workload_table import Listing, WorkloadRow, WorkloadRows, columns
 
 MOST = 12
-"""Most objects that a step lists."""
+"""Maximum number of objects of a kind that the lines of a step list."""
 MOST_CONSIDERED = 8
 
 

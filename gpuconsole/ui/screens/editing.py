@@ -36,7 +36,7 @@ class NotYaml(ValueError):
 
 
 def edit(screen: ConsoleScreen, table: str, key: str) -> None:
-    """Fetch a manifest and open it in the editor."""
+    """Fetch the manifest of the object with `key` in `table`, and open it in the editor."""
     desk = screen.console.object_access
     if desk is not None:
         run_in_background(screen, lambda: desk.manifest(table, key), lambda found: _open(screen, table, key, found))

@@ -190,7 +190,7 @@ class NodeScreen(ObjectScreen):
 
 
 def drain(node: str, how: str) -> Drain:
-    """The Drain command of an option of `DRAINS`."""
+    """Return the Command that drains a node; `how` is the id of an option in `DRAINS`."""
     match how:
         case "quick":
             return Drain(node, grace=QUICK)
@@ -220,7 +220,7 @@ def _is_evicted_by(taint: Taint) -> Callable[[Pod], bool]:
 
 
 def victims(snapshot: Snapshot, nodes: Sequence[str], evicts: Callable[[Pod], bool] = lambda pod: True) -> list[Cell]:
-    """Evicted workloads of these nodes, with their devices and the work lost."""
+    """Return a line per workload with pods on these nodes that `evicts` selects: its devices and the lost work."""
     names = frozenset(nodes)
     held: dict[str, Units] = {}
     for pod in snapshot.pods.all():

@@ -219,7 +219,7 @@ def pods_of(snapshot: Snapshot, subjects: Iterable[tuple[str, str]]) -> list[Pod
 
 
 def show_logs(screen: ConsoleScreen, name: str, pods: list[Pod], *, previous: bool = False) -> None:
-    """Open the logs of all these pods."""
+    """Open the logs of these pods, or with `previous` of their previous containers; `name` is the screen's title."""
     begun = [pod.key for pod in pods if pod.node]
     if begun:
         screen.open(LogScreen(name, begun, previous=previous))

@@ -35,7 +35,7 @@ LABEL, CELL = 22, 13
 ALONE = "baseline", "changed"
 """Names of the two forks if there is one list of changes, which is compared with the unchanged cluster."""
 MOST = 12
-"""Most victims and shifted workloads that are listed."""
+"""Maximum number of victims and of shifted workloads that are listed."""
 INTRODUCTION: tuple[Painted, ...] = (
     BLANK,
     text_line("  No changes yet. A what-if never touches the cluster."),

@@ -168,7 +168,7 @@ def _drawn(*pieces: Piece) -> Painted:
 
 
 def gauge(used: int, whole: int, width: int, role: str = "own") -> Painted:
-    """Draw what part of `whole` is used, as a bar of `width` cells: `████████░░░░`."""
+    """Draw which part of `whole` is used, as a bar of `width` cells: `████████░░░░`."""
     cells = share(width, (min(used, whole), max(0, whole - used))) if whole > 0 else (0, width)
     return _drawn((USED * cells[0], role), (IDLE * cells[1], "idle"))
 
