@@ -42,7 +42,7 @@ from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueSt
 
 
 class InventoryClaimIndex(ClaimIndex):
-    """Claims over the published inventory: classes, selectors, counters. Mutates."""
+    """Claim index whose devices Kubernetes' allocator picks from the ResourceSlices of the cluster. Mutates."""
 
     def __init__(self, stock: Stock, nodes: Mapping[str, Node]) -> None:
         super().__init__(claims=[claim_of(claim) for claim in stock.claims.values()], classes=list(stock.classes))
@@ -77,7 +77,7 @@ def _user(claim: ClaimInfo) -> Pod:
 
 
 def claim_of(claim: ResourceClaim) -> ClaimInfo:
-    """KAI's claim for a ResourceClaim object."""
+    """Convert a ResourceClaim object to the session's claim."""
     return ClaimInfo(
         namespace=claim.namespace,
         name=claim.name,
@@ -104,7 +104,7 @@ def _node(allocation: Allocation) -> str:
 
 
 def references(pod: Pod) -> tuple[ClaimRef, ...]:
-    """The claims that the pod names, or that are created for it from templates."""
+    """The claims that the pod names, and those created for it from templates."""
     named = zip(pod.template.resource_claims, claim_keys(pod), strict=True)
     return tuple(ClaimRef(one.name, key.partition("/")[2], not one.claim) for one, key in named)
 
@@ -129,7 +129,7 @@ def offered_gpus(slices: Iterable[ResourceSlice]) -> dict[str, int]:
 
 
 def granted(index: ClaimIndex, task: PodInfo) -> tuple[tuple[str, Allocation], ...]:
-    """(claim key, allocation) of the task's claims; empty without a device inventory."""
+    """(claim key, allocation) of the task's claims that are allocated; empty without a device inventory."""
     if not isinstance(index, InventoryClaimIndex):
         return ()
     keys = {f"{task.namespace}/{reference.claim}" for reference in task.spec.claims}
@@ -141,7 +141,7 @@ class BadTree(ValueError):
 
 
 def root_of(group: KaiPodGroup) -> SubGroup:
-    """The group's tree of sub-groups; without sub-groups one pod set with the group's minimum.
+    """The gang of a PodGroup as a tree of sub-groups; one pod set with the group's minimum if it has none.
 
     If the sub-groups do not form a tree, one pod set with a minimum of 1.
     """
@@ -155,7 +155,7 @@ def root_of(group: KaiPodGroup) -> SubGroup:
 
 
 def tree_of(group: KaiPodGroup) -> SubGroup:
-    """The sub-groups as a tree: those that others name as parent hold groups, the others pods. Raises BadTree."""
+    """The gang's tree of sub-groups: those that others name as parent hold groups, the others pods. Raises BadTree."""
     constraint = group.constraint if group.constraint is not None and group.constraint.topology else None
     root = SubGroup("", constraint_of(constraint))
     inner = {found.parent.lower() for found in group.sub_groups if found.parent}
@@ -184,7 +184,7 @@ def _parent(found: KaiSubGroup, root: SubGroup, made: dict[str, SubGroup | PodSe
 
 
 def constraint_of(said: KaiTopology | None) -> TopologyConstraint | None:
-    """KAI's topology constraint for one in the PodGroup; None without one."""
+    """Convert the topology constraint of a PodGroup; None if it has none."""
     if said is None:
         return None
     return TopologyConstraint(topology=said.topology, required=said.required, preferred=said.preferred)
@@ -205,7 +205,7 @@ NO_LIMIT_OF_PODS = 1_000_000
 
 
 def note(pod: Pod, name: str) -> str:
-    """The value of an annotation or label of the pod, else of its template; empty if there is none."""
+    """The value of an annotation or label (`name`) of the pod, else of its template; empty if there is none."""
     template = pod.template
     for place in (pod.annotations, pod.labels, template.annotations, template.labels):
         if name in place:
@@ -226,7 +226,7 @@ def group_of(pod: Pod) -> str:
 
 
 def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_CLAIMS) -> PodInfo:
-    """The pod as a task; if it shares GPUs, their indices name its sharing groups."""
+    """Convert a pod to a task; if it shares GPUs, their indices name its sharing groups."""
     request, sort = request_of(pod)
     if pod.template.resource_claims:
         request = replace(request, claims=claimed_gpus(pod, claims))
@@ -319,7 +319,7 @@ def _part(text: str) -> float:
 
 
 def plain_of(needs: Resources) -> ResourceAmounts:
-    """All amounts except GPUs and MIG instances."""
+    """Convert amounts of resources, leaving out GPUs and MIG instances."""
     scalars = {
         name: amount
         for name, amount in needs.items()
@@ -329,12 +329,12 @@ def plain_of(needs: Resources) -> ResourceAmounts:
 
 
 def node_of(node: Node) -> KaiNodeInfo:
-    """KAI's node for a Node object, without tasks."""
+    """Convert a Node object to a node of the session, without tasks."""
     return KaiNodeInfo(node, room_of(node))
 
 
 def room_of(node: Node) -> ResourceAmounts:
-    """Allocatable resources of the node; its number of pods is unlimited if it names none."""
+    """Allocatable resources of a node; the number of pods is unlimited if the node does not limit it."""
     amounts = plain_of(node.allocatable)
     amounts.gpus = sum(node.allocatable.get(name, 0) for name in GPU_RESOURCES)
     amounts.scalars.setdefault(PODS, NO_LIMIT_OF_PODS)
@@ -345,7 +345,7 @@ def room_of(node: Node) -> ResourceAmounts:
 def job_of(
     key: str, pods: Mapping[str, Pod], tasks: Iterable[PodInfo], queue: str, stale: int | None, label: str = QUEUE_LABEL
 ) -> PodGroupInfo:
-    """The pod group that KAI creates for these pods: a gang needs all its pods at once, others start pod by pod.
+    """The job for pods without a PodGroup object: a gang needs all its pods at once, others start pod by pod.
 
     Its queue is the one that its oldest pod names in the label, else `queue`.
     """
@@ -374,7 +374,7 @@ def job_of(
 def group_job(
     group: KaiPodGroup, pods: Mapping[str, Pod], tasks: Iterable[PodInfo], priority: int, stale: int | None
 ) -> PodGroupInfo:
-    """The job of a PodGroup object; pods of sub-groups that it does not have are left out."""
+    """The job of a PodGroup object; pods that name a sub-group that it does not have are left out."""
     members = list(tasks)
     return PodGroupInfo(
         group.key,

@@ -121,7 +121,7 @@ POD_GROUP = "pod-group-name"
 
 
 class KaiConfiguration(Struct, frozen=True, kw_only=True):
-    """Actions and plugins of a session; the defaults are KAI's."""
+    """Actions and plugins of a session, parsed; the defaults are KAI's."""
 
     actions: tuple[str, ...] = ACTIONS
     tiers: Sequence[Tier] = DEFAULT_TIERS
@@ -138,11 +138,11 @@ class Parameters(Struct, frozen=True, kw_only=True):
     max_consolidation_victims: int = 16
     """Most jobs that consolidation considers as victims; -1 is unlimited, 0 turns consolidation off."""
     consolidating_reclaim: bool = True
-    """Victims that are placed again do not count as reclaimed."""
+    """True if victims that are placed again do not count as reclaimed."""
     signatures: bool = True
-    """Skip jobs that are at least as hard to place as a similar one that failed."""
+    """True if jobs are skipped that are at least as hard to place as a similar one that failed."""
     staleness_grace: Span = 60 * SECOND
-    """How long a gang may run below its minimum; negative: forever."""
+    """How long a gang may run below its minimum; negative means forever."""
     queue_label: str = QUEUE_LABEL
     """The label by which pods name their queue (queueLabelKey)."""
 
@@ -175,7 +175,7 @@ def configuration(actions: str, tiers: Sequence[Tier], queue_depth: Mapping[str,
 
 
 class UsagePolicy(Struct, frozen=True, kw_only=True):
-    """Past usage in the division of surplus (usageDBConfig): a sliding window with an optional half-life."""
+    """How past usage counts when surplus is divided (usageDBConfig): a sliding window with an optional half-life."""
 
     window: Span = 168 * HOUR
     half_life: Span = 0
@@ -183,12 +183,12 @@ class UsagePolicy(Struct, frozen=True, kw_only=True):
 
 
 class KaiPolicy(Struct, frozen=True, kw_only=True, tag="KAI", tag_field="engine"):
-    """Placement by KAI Scheduler: its configuration and flags, the default queue, and whether past usage counts."""
+    """The user's settings for KAI: its configuration and flags, the default queue, and whether past usage counts."""
 
     conf: str = ""
     """Text of the scheduler configuration; empty means KAI's default."""
     parameters: Parameters = Parameters()
     default_queue: str = "default-queue"
-    """The queue of pods without a queue label; if there is none, it is created without limits (not in named shards)."""
+    """The queue of pods without a queue label; if it is missing, it is created without limits (not in named shards)."""
     usage: UsagePolicy | None = None
-    """None: past usage does not count, as without a usage database."""
+    """How past usage counts; None if it does not, as without a usage database."""

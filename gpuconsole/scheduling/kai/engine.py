@@ -55,7 +55,7 @@ UNIT = 100
 
 
 def score_table(session: KaiSession, task: PodInfo) -> ScoreTable:
-    """Predicates and score bands by node for a task as if it were pending; a placed task is removed from its node."""
+    """Show the decision for a task as if it were pending: predicates and score bands by node; takes it off its node."""
     job = session.jobs[task.job]
     if task.node:
         session.nodes[task.node].remove(task.uid)
@@ -114,7 +114,7 @@ def _nodes_for(session: KaiSession, job: PodGroupInfo, task: PodInfo) -> NodeSet
 
 
 Shares = tuple[Mapping[str, int], Sequence[tuple[float, float]]]
-"""Score bands by plugin, and the (lowest, highest) value of each measure."""
+"""(score band by plugin, (lowest, highest) value of each measure)."""
 
 
 def _row(
@@ -161,7 +161,7 @@ DEFAULT_NODE_POOL = "default"
 
 
 def words(job: PodGroupInfo, pods: Mapping[str, Pod], group: KaiPodGroup | None, pool: str) -> list[PlacementDecision]:
-    """New messages for the job's pending pods and for its PodGroup; unchanged ones are left out."""
+    """The decisions that set new messages on the job's pending pods and its PodGroup; unchanged ones are left out."""
     waiting = [task for task in job.tasks() if task.status in (KaiPodStatus.PENDING, KaiPodStatus.GATED)]
     if not waiting:
         return _mark(group, "", job) if group is not None and job.active_allocated else []
@@ -180,7 +180,7 @@ def words(job: PodGroupInfo, pods: Mapping[str, Pod], group: KaiPodGroup | None,
 
 
 def pod_text(job: PodGroupInfo, task: PodInfo) -> str:
-    """Why nodes do not fit the pod, else why its group was not placed."""
+    """The message of a pending pod: why nodes do not fit it, else why its group was not placed."""
     errors = job.task_errors.get(task.uid)
     if errors is not None:
         return errors.message
@@ -188,12 +188,12 @@ def pod_text(job: PodGroupInfo, task: PodInfo) -> str:
 
 
 def group_text(job: PodGroupInfo) -> str:
-    """Why the group was not placed."""
+    """The message of a pending pod group: why it was not placed."""
     return summary(job.errors) if job.errors else UNABLE
 
 
 def not_ready(job: PodGroupInfo) -> str:
-    """The message of a group that has too few pods, by pod set."""
+    """The message of a pod group with too few pods: how many each pod set has and needs."""
     text = "Job is not ready for scheduling."
     for name, pod_set in sorted(job.pod_sets.items()):
         if pod_set.ready:
@@ -214,7 +214,7 @@ def _mark(group: KaiPodGroup, text: str, job: PodGroupInfo) -> list[PlacementDec
 
 
 def next_change(session: KaiSession) -> Time | None:
-    """The next end of a stale gang's grace period or, with pending jobs, of a queue's minimum runtime, if any."""
+    """When a stale gang's grace period or (with pending jobs) a queue's minimum runtime ends next; None if never."""
     waiting = any(job.pending for job in session.jobs.values())
     moments = (moment for job in session.jobs.values() for moment in _moments(session, job, waiting))
     return min((moment for moment in moments if moment > session.now), default=None)
@@ -239,7 +239,7 @@ def _protections(session: KaiSession, job: PodGroupInfo) -> Iterator[Span]:
 
 
 MOST = 1_000_000
-"""Stands for no limit on the number of pods."""
+"""The number of pods that stands for no limit."""
 
 
 def count_fitting_pods(node: KaiNodeInfo, task: PodInfo) -> int:
@@ -265,14 +265,14 @@ def _by_parts(node: KaiNodeInfo, task: PodInfo) -> int:
 
 
 class KaiEngineState(Struct, frozen=True):
-    """State of earlier sessions that objects do not contain."""
+    """What an engine keeps between sessions and cannot read from objects."""
 
     stale: dict[str, Time]
     """Since when a gang is stale, by uid of its job."""
     stirred: bool
     """True if something happened since the last session that may change a decision."""
     alarm: Time | None
-    """When the passage of time alone will change a decision."""
+    """When time alone will change a decision, without an event; None if never."""
     rung: Time
     """The alarm that was returned last."""
     usage: list[Stretch]
@@ -280,7 +280,7 @@ class KaiEngineState(Struct, frozen=True):
 
 
 class KaiPlacement(SessionPlacement):
-    """Placement by KAI: keeps objects, GPU owners and the start of gangs' staleness between sessions."""
+    """The KAI engine: applies objects, and places pods in sessions, one for each shard. Mutates; keeps state."""
 
     def __init__(self, policy: KaiPolicy) -> None:
         super().__init__()

@@ -19,14 +19,14 @@ NodeSet = list[KaiNodeInfo]
 
 
 class VictimJob(Struct, frozen=True):
-    """A job, and the tasks that it loses in a scenario."""
+    """A job with the tasks that it would lose in a scenario."""
 
     job: PodGroupInfo
     tasks: Sequence[PodInfo]
 
 
 class SolverScenario(Protocol):
-    """A preemptor and its potential victims."""
+    """Victims that may be evicted to place a job, as plugins check them."""
 
     @property
     def preemptor(self) -> PodGroupInfo: ...
@@ -37,7 +37,7 @@ class SolverScenario(Protocol):
 
 
 class NoNodes(Exception):
-    """No set of nodes can be formed; the attempt to place the job ends."""
+    """No node set is suitable for the job, so the attempt to place it ends."""
 
 
 class NoScore(Exception):
@@ -48,9 +48,9 @@ Contest = Callable[
     [QueueState, QueueState, PodGroupInfo | None, PodGroupInfo | None, Sequence[PodGroupInfo], Sequence[PodGroupInfo]],
     int,
 ]
-"""Compares two queues; the arguments are both queues, the next job of each, and the victims of each."""
+"""Compares two queues by which comes first; the arguments are both queues, their next jobs, and their victims."""
 OverQueue = Callable[[PodGroupInfo, Sequence[PodInfo]], OverCapacity | None]
-"""The queue whose quota or limit a job would exceed with these tasks; None if there is none."""
+"""Returns the queue whose quota or limit the job would exceed with these tasks; None if there is none."""
 Subsets = Callable[
     [PodGroupInfo, SubGroup | PodSetInfo, Mapping[str, PodSetInfo], Sequence[PodInfo], NodeSet], list[NodeSet]
 ]
@@ -61,7 +61,7 @@ The arguments are the job, the group, its pod sets by name, the tasks to place, 
 
 
 class Scorer(Struct, frozen=True):
-    """A plugin's node score, with the maximum or unit of its score band."""
+    """A plugin's node score, and its band: the maximum or the unit of the score."""
 
     plugin: str
     band: int
@@ -69,16 +69,16 @@ class Scorer(Struct, frozen=True):
 
 
 class Measure(Protocol):
-    """A node score that depends on the values of all nodes."""
+    """A node score that is relative to the values of all nodes."""
 
     plugin: str
     band: int
 
     def measure(self, task: PodInfo, node: KaiNodeInfo) -> float | None:
-        """The value to compare; None for a node that is left out."""
+        """The value of the node that is compared; None for a node that is left out."""
 
     def weigh(self, value: float | None, least: float, most: float) -> float:
-        """The score, given the least and the greatest value of all nodes."""
+        """The node's score from its value, and from the least and greatest value of all nodes."""
 
 
 class KaiFunctions:

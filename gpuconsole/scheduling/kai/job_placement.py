@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 class Chosen(Struct, frozen=True):
-    """Sharing groups of the chosen GPUs; with `releasing`, the task cannot start on all of them now."""
+    """The GPUs chosen for a task, by sharing group; `releasing` if it cannot start on all of them now."""
 
     groups: tuple[str, ...]
     releasing: bool
@@ -26,7 +26,7 @@ class Chosen(Struct, frozen=True):
 def choose_gpus(
     fitting: Sequence[str], node: KaiNodeInfo, task: PodInfo, new_group: Callable[[], str], *, waiting: bool
 ) -> Chosen | None:
-    """The first GPUs of the list, as many as the task needs; None if there are not enough.
+    """Choose as many GPUs as the task needs from `fitting`, in order; None if there are not enough.
 
     Unused GPUs get a new group each, and count as releasing if `waiting` or if the task cannot start now.
     """
@@ -61,7 +61,7 @@ def place_on_shared(
 
 
 class PlacementAttempt:
-    """One attempt to place a job; with `waiting`, tasks are only pipelined, as in trials."""
+    """Tries to place a job in a statement; with `waiting`, tasks are only pipelined, as in trials."""
 
     def __init__(self, session: KaiSession, statement: KaiStatement, job: PodGroupInfo, *, waiting: bool) -> None:
         self._session, self._statement, self._job, self._waiting = session, statement, job, waiting

@@ -18,21 +18,21 @@ _GB, _CORE = 1_000_000_000, 1000
 
 
 def number(value: float, unit: float = 1) -> str:
-    """A number in a unit, truncated to three decimals; -1 is Unlimited."""
+    """Format a value in multiples of `unit`, truncated to three decimals; -1 is Unlimited."""
     if value == UNLIMITED:
         return "Unlimited"
     return digits(value / unit)
 
 
 def digits(value: float) -> str:
-    """At most three decimals, truncated."""
+    """Format a number with at most three decimals, truncated."""
     whole, _, rest = f"{value:.6f}".partition(".")
     rest = rest[:3].rstrip("0")
     return f"{whole}.{rest}" if rest else whole
 
 
 def over_limit(queue: str, name: str, limit: float, used: float, requested: float) -> str:
-    """A queue's limit of a resource does not allow the request."""
+    """The message of a job whose request exceeds the limit of a queue for a resource."""
     obj, unit, scale = {
         "GPU": ("GPUs", "GPUs", 1),
         "CPU": ("CPU cores", "cores", _CORE),
@@ -45,7 +45,7 @@ def over_limit(queue: str, name: str, limit: float, used: float, requested: floa
 
 
 def over_quota(queue: str, name: str, deserved: float, used: float, requested: float) -> str:
-    """A non-preemptible request exceeds a queue's quota of a resource."""
+    """The message of a non-preemptible job whose request exceeds the quota of a queue for a resource."""
     obj, unit, scale = {
         "GPU": ("GPUs", "GPUs", 1),
         "CPU": ("CPU cores", "cores", _CORE),
@@ -60,22 +60,22 @@ def over_quota(queue: str, name: str, deserved: float, used: float, requested: f
 
 
 def preempted(pod: str, by: str) -> str:
-    """Eviction by the preempt action."""
+    """The message of an eviction by the preempt action."""
     return f"Pod {pod} was preempted by higher priority workload {by}"
 
 
 def reclaimed(pod: str, by: str) -> str:
-    """Eviction by the reclaim action."""
+    """The message of an eviction by the reclaim action."""
     return f"Pod {pod} was preempted by workload {by}."
 
 
 def consolidated(pod: str) -> str:
-    """Eviction by the consolidation action."""
+    """The message of an eviction by the consolidation action."""
     return f"Pod {pod} was preempted and rescheduled due to bin packing (resource consolidation) procedure"
 
 
 def gang_evicted(pod: str, minimum: int, sub_group: str = "") -> str:
-    """Eviction of a stale gang's pod."""
+    """The message of an eviction because the pod's gang is stale."""
     where = f" in sub-group {sub_group}" if sub_group else ""
     return (
         f"Workload doesn't meet the minimum required number of pods ({minimum}){where}, evicting remaining pod: {pod}"
@@ -85,7 +85,7 @@ def gang_evicted(pod: str, minimum: int, sub_group: str = "") -> str:
 def queue_use(
     queue: str, used: dict[str, float], quota: dict[str, float], fair: dict[str, float], priority: int
 ) -> str:
-    """Usage, quota, fair share and priority of a queue."""
+    """A text with a queue's usage, quota, fair share and priority."""
     return (
         f"{queue} uses <{_amounts(used)}> with a quota of <{_amounts(quota)}>, fair-share of <{_amounts(fair)}>"
         f" and queue priority of <{priority}>."
@@ -99,7 +99,7 @@ def _amounts(of: dict[str, float]) -> str:
 
 
 def insufficient(obj: str, requested: str, used: str, capacity: str, gang: bool) -> str:
-    """A node has too little of a resource; without numbers for gangs."""
+    """The reason of a node that has too little of the resource `obj`; without numbers for gangs."""
     if gang:
         return f"Node didn't have enough resources: {obj}, taking all considerations into account"
     return f"Node didn't have enough resources: {obj}, requested: {requested}, used: {used}, capacity: {capacity}"
@@ -116,7 +116,7 @@ OVER_QUOTA = "NonPreemptibleOverQuota"
 
 
 class JobError(Struct, frozen=True, kw_only=True):
-    """One reason why a job does not fit, with short messages and details."""
+    """One reason why a job was not placed, with short messages and details."""
 
     reason: str
     messages: tuple[str, ...]
@@ -134,13 +134,13 @@ class JobError(Struct, frozen=True, kw_only=True):
 
 
 def explain(errors: Sequence[JobError]) -> str:
-    """All reasons with their details, as in KAI's events."""
+    """All errors of a job with their details in one text, as in KAI's events."""
     reason = errors[0].reason if len(errors) == 1 else UNABLE
     return f"\n{reason}." + "".join(sorted(f"\n{error.detail}." for error in errors))
 
 
 def summary(errors: Sequence[JobError]) -> str:
-    """All messages in one text, with the number of equal ones."""
+    """All errors of a job in one text: short messages, with the number of equal ones."""
     reason = errors[0].reason if len(errors) == 1 else UNABLE
     counted = Counter(message for error in errors for message in error.messages)
     lines = sorted(f"{n} {message}" if n > 1 else message for message, n in counted.items())
@@ -149,14 +149,14 @@ def summary(errors: Sequence[JobError]) -> str:
 
 
 class NodeError(Struct, frozen=True):
-    """Why one node does not take a task."""
+    """Why one node does not fit a task: short reasons and details."""
 
     reasons: tuple[str, ...]
     details: tuple[str, ...] = ()
 
 
 class TaskErrors:
-    """Why a task was not placed: for the task as a whole, or node by node. Mutates."""
+    """Why a task was not placed: a text for the task as a whole, and reasons by node. Mutates."""
 
     def __init__(self, text: str = "") -> None:
         self.text = text
@@ -164,21 +164,21 @@ class TaskErrors:
 
     @property
     def message(self) -> str:
-        """The reasons, each with the number of nodes that gave it."""
+        """The short text: the reasons, each with the number of nodes that gave it."""
         lines = histogram(error.reasons for error in self.nodes.values())
         text = self.text or NO_NODES
         return f"{text}: {lines}." if lines else text
 
     @property
     def detail(self) -> str:
-        """The reason, and the details of every node."""
+        """The long text: the reason, and the details of every node."""
         lines = [f"\n{self.text or NO_NODES}."]
         lines += (f"\n<{node}>: {', '.join(e.details or e.reasons)}." for node, e in self.nodes.items())
         return "".join(sorted(lines))
 
 
 def histogram(reasons: Iterable[Sequence[str]]) -> str:
-    """Reasons with their counts, in text order."""
+    """Reasons with the number of nodes, sorted as texts; the argument has the reasons of each node."""
     counted = Counter(reason for group in reasons for reason in group)
     return ". \n".join(sorted(f"{n} {reason}" for reason, n in counted.items()))
 
@@ -198,7 +198,7 @@ def misfit(task: PodInfo, node: KaiNodeInfo, gang: bool) -> NodeError | None:
 def lacking(
     request: ResourceRequirements, used: ResourceAmounts, capacity: ResourceAmounts, gpu_memory: int, gang: bool
 ) -> NodeError:
-    """Every resource of which less is left than requested, with short reasons and details."""
+    """The error of a node, with a reason and details for every resource of which less is left than requested."""
     found = [*_gpus(request, used, capacity, gpu_memory, gang), *_others(request, used, capacity, gang)]
     return NodeError(tuple(short for short, _ in found), tuple(full for _, full in found))
 
@@ -250,7 +250,7 @@ def _gpu_memory(asked: int, each: int, gang: bool) -> str:
 
 
 def gpu_text(request: ResourceRequirements) -> str:
-    """GPUs of a request as KAI prints them."""
+    """The GPUs of a request as text, as KAI prints them."""
     if request.fractional and request.count > 1:
         return f"{request.count} X {request.portion:.3g}"
     if request.claims:

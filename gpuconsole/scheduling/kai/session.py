@@ -43,7 +43,7 @@ from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.volumes import Storage, VolumeBindingPlan
 
 MOST = 16
-"""Most rankings, and most groupings of nodes, that a session keeps."""
+"""Most rankings, and most groupings of nodes, that a session caches."""
 _Class = tuple[float, tuple[float | None, ...]]
 """Sum of a node's scores that do not depend on other nodes, and its measures."""
 
@@ -60,7 +60,7 @@ class _Outcome(Struct, frozen=True):
 
 
 class Rankings:
-    """The newest rankings of a session, by set of nodes and shape of task. Mutates."""
+    """Caches node rankings of a session, by set of nodes and shape of task. Mutates."""
 
     def __init__(self, session: KaiSession) -> None:
         self._session = session
@@ -90,7 +90,7 @@ class Rankings:
 
 
 class Groups:
-    """One set of nodes, grouped by `KaiNodeInfo.kind`, for all shapes of tasks. Mutates."""
+    """Groups a set of nodes by kind (`KaiNodeInfo.kind`), so that equal nodes are scored once. Mutates."""
 
     def __init__(self, nodes: NodeSet, changes: Sequence[str]) -> None:
         self._nodes = nodes
@@ -136,7 +136,7 @@ class Groups:
 
 
 class Ranking:
-    """One set of nodes, ranked for tasks of one shape. Mutates."""
+    """Order of a set of nodes by score, for tasks of one shape. Mutates."""
 
     def __init__(self, session: KaiSession, task: PodInfo, groups: Groups) -> None:
         self._functions, self._changes, self._seen = session.functions, session.changes, len(session.changes)
@@ -155,7 +155,7 @@ class Ranking:
         self._place_all(task)
 
     def refresh(self, task: PodInfo) -> None:
-        """Evaluate the nodes that changed again."""
+        """Score the nodes that changed again."""
         if self._seen == len(self._changes):
             return
         changed = dict.fromkeys(self._changes[self._seen :])
@@ -257,7 +257,7 @@ class Ranking:
                 yield self._by_name[name]
 
     def unfit(self, task: PodInfo, gang: bool) -> Mapping[str, NodeError]:
-        """Nodes with insufficient resources, and what they lack; for gangs without numbers."""
+        """The nodes with insufficient resources, and what each lacks; for gangs without numbers."""
         found: dict[str, NodeError] = {}
         for name, known in self._lacking.items():
             if gang not in known:
@@ -269,12 +269,12 @@ class Ranking:
         return found
 
     def refused(self) -> Iterator[KaiNodeInfo]:
-        """Nodes that cannot take the task whatever is free on them."""
+        """The nodes that cannot take the task whatever is free on them."""
         return (self._by_name[name] for name in self._refused)
 
 
 def span(values: Collection[float]) -> tuple[float, float]:
-    """The lowest and the highest value, the latter at least 0; (infinity, 0) without values."""
+    """(lowest, highest) of the values, the latter at least 0; (infinity, 0) without values."""
     return (min(values), max(0.0, *values)) if values else (float("inf"), 0.0)
 
 
@@ -291,13 +291,13 @@ _PARAMETERS = Parameters()
 
 
 class BoundTask(Struct, frozen=True):
-    """The task is bound to its node."""
+    """Decision: the task is bound to its node."""
 
     task: PodInfo
 
 
 class EvictedTask(Struct, frozen=True, kw_only=True):
-    """The task is evicted by an action, for the job `by` (`namespace/name`, empty if for none).
+    """Decision: an action evicts the task for the job `by` (`namespace/name`, empty if for none).
 
     `gang` is the number of tasks that are evicted together with it, itself included.
     """
@@ -310,7 +310,7 @@ class EvictedTask(Struct, frozen=True, kw_only=True):
 
 
 class Pipelined(Struct, frozen=True):
-    """The task waits for releasing resources of its node."""
+    """Decision: the task waits for releasing resources of its node."""
 
     task: PodInfo
 
@@ -319,7 +319,7 @@ Decided = Union[BoundTask, EvictedTask, Pipelined]
 
 
 class KaiSession:
-    """Jobs, nodes and queues by name, the plugins' functions, and the decisions so far. Mutates."""
+    """One scheduling session: jobs, nodes and queues, the plugins' functions, and the decisions so far. Mutates."""
 
     def __init__(
         self,
@@ -368,7 +368,7 @@ class KaiSession:
         self.decided.append(BoundTask(task))
 
     def evict(self, evicted: EvictedTask) -> None:
-        """Decide to evict a task, without a statement."""
+        """Decide to evict a task outside of any statement."""
         task = evicted.task
         self.decided.append(evicted)
         self.jobs[task.job].update(task, KaiPodStatus.RELEASING)
@@ -376,7 +376,7 @@ class KaiSession:
         self.tell(self.functions.deallocated, task)
 
     def tell(self, handlers: Sequence[Callable[[PodInfo], None]], task: PodInfo) -> None:
-        """Call the plugins' handlers for an allocated or deallocated task."""
+        """Call plugins' handlers, `functions.allocated` or `functions.deallocated`, for a task."""
         for handler in handlers:
             handler(task)
 
@@ -404,7 +404,7 @@ class KaiSession:
         jobs: tuple[PodGroupInfo | None, PodGroupInfo | None],
         victims: tuple[Sequence[PodGroupInfo], Sequence[PodGroupInfo]],
     ) -> bool:
-        """True if the first queue comes first with its next job and victims: by plugins, then creation time and uid."""
+        """True if the first queue comes first, with the next jobs and victims of both: by plugins, then age and uid."""
         for compare in self.functions.queue_order:
             order = compare(one, other, *jobs, *victims)
             if order:
@@ -424,23 +424,23 @@ class KaiSession:
     # Votes: for queues the first registered function decides; victims need the consent of all functions
 
     def may_reclaim(self, job: PodGroupInfo) -> bool:
-        """True if the job may reclaim resources from other queues."""
+        """True if the job may reclaim from other queues: only the first plugin with a function for this decides."""
         return bool(self.functions.may_reclaim) and self.functions.may_reclaim[0](job)
 
     def reclaim_victim(self, reclaimer: PodGroupInfo, victim: PodGroupInfo) -> bool:
-        """True if the victim may be reclaimed from."""
+        """True if all plugins let the reclaimer take resources from the victim."""
         return all(allows(reclaimer, victim) for allows in self.functions.reclaim_victims)
 
     def preempt_victim(self, preemptor: PodGroupInfo, victim: PodGroupInfo) -> bool:
-        """True if the victim may be preempted."""
+        """True if all plugins let the preemptor preempt the victim."""
         return all(allows(preemptor, victim) for allows in self.functions.preempt_victims)
 
     def reclaim_allowed(self, scenario: SolverScenario) -> bool:
-        """True if all victims of the scenario may be reclaimed together."""
+        """True if all plugins let the victims of the scenario be reclaimed together."""
         return all(allows(scenario) for allows in self.functions.reclaim_scenarios)
 
     def preempt_allowed(self, scenario: SolverScenario) -> bool:
-        """True if all victims of the scenario may be preempted together."""
+        """True if all plugins let the victims of the scenario be preempted together."""
         return all(allows(scenario) for allows in self.functions.preempt_scenarios)
 
     def solution_starts(self) -> None:
@@ -466,7 +466,7 @@ class KaiSession:
         return self.functions.queue_use[0](queue) if self.functions.queue_use else ""
 
     def depth(self, action: str) -> int:
-        """How many jobs of each queue an action tries; -1: all."""
+        """How many jobs of each queue an action tries at most; -1 means all."""
         return self.configuration.queue_depth.get(action, -1)
 
     # Nodes for a task
@@ -494,11 +494,11 @@ class KaiSession:
         return None
 
     def ranking(self, task: PodInfo, nodes: NodeSet) -> Ranking:
-        """The nodes, best first, equal ones by name; a node that a plugin cannot score is left out."""
+        """The nodes ordered for the task, best first, equal ones by name; without those that a plugin cannot score."""
         return self._rankings.of(task, nodes)
 
     def note_unfit(self, task: PodInfo, ranking: Ranking) -> None:
-        """Record on the task's job why nodes outside the ranking do not fit it."""
+        """Record in the task's job why nodes that the ranking leaves out do not fit the task."""
         job = self.jobs[task.job]
         errors = TaskErrors()
         errors.nodes.update(ranking.unfit(task, _gang(job)))
@@ -565,7 +565,7 @@ def _first_word(compares: Sequence[Callable[[T, T], int]], one: T, other: T) -> 
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """Selection of jobs, and how many per queue (`depth`, -1: all); with `victims`, in reverse order."""
+    """Which jobs a `JobsByQueue` takes, and how many per queue (`depth`, -1: all); `victims`: in reverse order."""
 
     ready: bool = False
     pending: bool = False
@@ -589,7 +589,7 @@ class _QueueNode:
 
 
 class JobsByQueue:
-    """A priority queue of jobs over the tree of the session's queues. Mutates."""
+    """Priority queue of jobs: ordered down the tree of queues, then by the plugins' job order. Mutates."""
 
     def __init__(self, session: KaiSession, wanted: Wanted, jobs: Iterable[PodGroupInfo] = ()) -> None:
         self._session, self._wanted = session, wanted
@@ -620,7 +620,7 @@ class JobsByQueue:
         )
 
     def push(self, job: PodGroupInfo) -> None:
-        """Add a job to its queue; ignored if that has child queues."""
+        """Add a job to its queue; ignored if the queue has child queues."""
         queue = self._session.queues[job.queue]
         if not queue.leaf:
             return
@@ -710,6 +710,6 @@ class JobsByQueue:
 
 
 def pending_jobs(session: KaiSession, action: str, *, preemptible: bool = False) -> JobsByQueue:
-    """Pending jobs that an action tries: those with enough tasks for the minimum of every pod set."""
+    """The pending jobs that an action tries, in order: those with enough tasks for the minimum of every pod set."""
     wanted = Wanted(ready=True, pending=True, preemptible=preemptible, depth=session.depth(action))
     return JobsByQueue(session, wanted, session.jobs.values())

@@ -10,7 +10,7 @@ from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession, Pipelined
 
 
 class OperationKind(Enum):
-    """Kind of a change in a statement."""
+    """Kind of a change in a statement; UNDO undoes an earlier one."""
 
     EVICT = auto()
     PIPELINE = auto()
@@ -19,7 +19,7 @@ class OperationKind(Enum):
 
 
 class KaiOperation:
-    """One change with its undo and redo."""
+    """One change in a statement, with functions that undo and redo it."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class KaiOperation:
 
 
 class KaiStatement:
-    """Changes in order; each is applied to the session at once. Mutates."""
+    """Evictions and placements of tasks that are committed or undone together. Mutates the session at once."""
 
     def __init__(self, session: KaiSession) -> None:
         self._session = session
@@ -71,9 +71,9 @@ class KaiStatement:
         task.virtual = True
 
     def pipeline(self, task: PodInfo, name: str, renew: bool) -> None:
-        """Pipeline a task to a node; if this statement evicted it from there, undo that instead.
+        """Pipeline a task to a node; if this statement evicted it from there, undo the eviction instead.
 
-        Not undone with `renew`, or if the task would move to other shared GPUs of the node.
+        The eviction stays with `renew`, or if the task would move to other shared GPUs of the node.
         """
         node = self._node(name)
         seated = node.tasks.get(task.uid)
@@ -126,7 +126,7 @@ class KaiStatement:
         self._session.tell(self._session.functions.deallocated, task)
 
     def pipeline_all(self, job: str) -> None:
-        """Turn the job's allocations into pipelined tasks, as its gang cannot start before its pipelined tasks."""
+        """Pipeline all allocated tasks of a job, which cannot start before its pipelined ones."""
         placed = [op for op in self._operations if op.kind is OperationKind.ALLOCATE and op.task and op.task.job == job]
         for operation in placed:
             task = operation.task
@@ -140,7 +140,7 @@ class KaiStatement:
     # Undoing
 
     def checkpoint(self) -> int:
-        """The current state, for `rollback`."""
+        """Number of the current state, to which `rollback` can return."""
         return len(self._operations)
 
     def rollback(self, checkpoint: int) -> None:
@@ -186,7 +186,7 @@ class KaiStatement:
     # Commit
 
     def commit(self) -> None:
-        """Turn the changes that were not undone into decisions of the session."""
+        """Make the changes that were not undone decisions of the session."""
         for index, operation in enumerate(self._operations):
             if operation.kind is OperationKind.UNDO or not self._valid(index) or operation.task is None:
                 continue

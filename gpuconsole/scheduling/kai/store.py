@@ -33,7 +33,7 @@ from gpuconsole.scheduling.kube.volumes import ClaimsAndVolumes
 
 
 class KaiGpuOwners:
-    """GPUs of every node by index, and those of every placed pod; a shared GPU has several owners. Mutates."""
+    """Which GPUs of its node each placed pod has; a shared GPU has several owners. Mutates."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
@@ -71,7 +71,7 @@ class KaiGpuOwners:
         return self._owned.get(pod, ())
 
     def home(self, pod: str) -> str:
-        """The pod's node; empty if it has none."""
+        """Name of the pod's node; empty if it has none."""
         return self._homes.get(pod, "")
 
     def free_on(self, node: str) -> list[int]:
@@ -92,7 +92,7 @@ class KaiGpuOwners:
 
 
 def open_session(session: KaiSession, skipped: Collection[str] = ()) -> None:
-    """Let every configured plugin, except skipped ones, register its functions."""
+    """Let every configured plugin, except `skipped` ones, register its functions with the session."""
     for tier in session.configuration.tiers:
         for option in tier.plugins:
             make = PLUGINS.get(option.name)
@@ -101,14 +101,14 @@ def open_session(session: KaiSession, skipped: Collection[str] = ()) -> None:
 
 
 def run_actions(session: KaiSession) -> list[Decided]:
-    """Run the configured actions in order; returns the decisions in order."""
+    """Run the configured actions; returns their decisions in order."""
     for name in session.configuration.actions:
         ACTIONS[name](session)
     return session.decided
 
 
 class KaiStore:
-    """The objects that sessions need, by name, and the GPU owners. Mutates."""
+    """The last known objects that sessions are built from, and the GPU owners. Mutates."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
@@ -126,6 +126,7 @@ class KaiStore:
 
     @property
     def any_waiting(self) -> bool:
+        """True if a pod is pending and not gated."""
         return any(not (pod.node or pod.done or pod.deleted or pod.gates) for pod in self.pods.values())
 
     def apply(self, obj: Object) -> bool:
@@ -214,7 +215,7 @@ class KaiStore:
         usage: Mapping[str, Mapping[str, float]],
         partition: str | None = None,
     ) -> KaiSession:
-        """A session over all objects, with its plugins opened; with `partition`, over those that its shard handles."""
+        """Open a session over all objects; with `partition`, over those that the scheduler of this shard handles."""
         self._means.open()
         storage, stock = self._means.storage, self._means.stock
         nodes = {

@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 def allocate(session: KaiSession) -> None:
-    """Try every pending job; one that was placed and has pending tasks left is queued again."""
+    """Place pending jobs on idle or releasing resources; a job with pending tasks left is tried again."""
     jobs = pending_jobs(session, "allocate")
     while jobs:
         job = jobs.pop()
@@ -74,14 +74,14 @@ def _stale_message(job: PodGroupInfo, task: PodInfo) -> str:
 
 
 def feasible_nodes(nodes: list[KaiNodeInfo], job: PodGroupInfo) -> list[KaiNodeInfo]:
-    """All nodes; if every task of the job needs GPUs, only nodes with idle or releasing GPUs (actions/common)."""
+    """The nodes to try for a job; if all its tasks need GPUs, those with idle or releasing ones (actions/common)."""
     if any(not task.needs_gpu for task in job.tasks()):
         return nodes
     return [node for node in nodes if node.idle_gpus() > 0 or node.releasing_gpus() > 0]
 
 
 def consolidate(session: KaiSession) -> None:
-    """Try every preemptible pending job for which all nodes together have enough idle and releasing GPUs."""
+    """Place preemptible pending jobs for which all nodes together have enough GPUs, by moving preemptible jobs."""
     if session.parameters.max_consolidation_victims == 0:
         return
     jobs = pending_jobs(session, "consolidation", preemptible=True)
@@ -136,7 +136,7 @@ def _enough_gpus(session: KaiSession, job: PodGroupInfo) -> bool:
 
 
 def preempt(session: KaiSession) -> None:
-    """Try every pending job; a non-preemptible one must stay within its queue's quota."""
+    """Place pending jobs by evicting jobs of lower priority in their queue; non-preemptible ones only within quota."""
     jobs = pending_jobs(session, "preempt")
     failures: dict[str, FailedJobs] = {}
     while jobs:
@@ -177,7 +177,7 @@ def _preemption_victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
 
 
 def reclaim(session: KaiSession) -> None:
-    """Try every pending job with which its queue stays within its fair share."""
+    """Place pending jobs, with which their queue stays within its fair share, by evicting jobs of other queues."""
     jobs = pending_jobs(session, "reclaim")
     failures: dict[str, FailedJobs] = {}
     while jobs:

@@ -26,7 +26,7 @@ from gpuconsole.scheduling.kai.messages import JobError, TaskErrors
 
 
 class TopologyConstraint(Struct, frozen=True, kw_only=True):
-    """Pods should share a domain of the preferred level, and must share one of the required level."""
+    """Levels of a topology in one domain of which pods must (`required`) or should (`preferred`) be; empty: none."""
 
     topology: str = ""
     required: str = ""
@@ -34,7 +34,7 @@ class TopologyConstraint(Struct, frozen=True, kw_only=True):
 
 
 class PodSetInfo:
-    """Tasks of which at least `minimum` run together. Mutates."""
+    """A leaf of a job's gang: tasks of which at least `minimum` run together. Mutates."""
 
     def __init__(self, name: str, minimum: int, constraint: TopologyConstraint | None = None) -> None:
         self.name, self.minimum, self.constraint = name, minimum, constraint
@@ -43,16 +43,18 @@ class PodSetInfo:
         self._counted: dict[str, KaiPodStatus] = {}
 
     def assign(self, task: PodInfo) -> None:
-        """Add a task, or record its new status."""
+        """Add a task to the pod set, or record its new status."""
         self.tasks[task.uid] = task
         self._counted[task.uid] = task.status
 
     @property
     def active_allocated(self) -> int:
+        """Number of tasks that count towards the minimum."""
         return sum(status in ACTIVE_ALLOCATED for status in self._counted.values())
 
     @property
     def active_used(self) -> int:
+        """Number of tasks that hold resources of a node."""
         return sum(status in ACTIVE_USED for status in self._counted.values())
 
     @property
@@ -70,15 +72,17 @@ class PodSetInfo:
 
     @property
     def satisfied(self) -> bool:
+        """True if enough tasks for the minimum hold resources."""
         return self.active_used >= self.minimum
 
     @property
     def elastic(self) -> bool:
+        """True if it has more tasks than its minimum."""
         return self.minimum < len(self.tasks)
 
 
 class SubGroup:
-    """An inner group of sub-groups and pod sets; the root has an empty name. Mutates."""
+    """An inner node of a job's gang tree: it has sub-groups and pod sets; the root's name is empty. Mutates."""
 
     def __init__(self, name: str = "", constraint: TopologyConstraint | None = None) -> None:
         self.name, self.constraint = name, constraint
@@ -95,7 +99,7 @@ class SubGroup:
             self.groups.append(child)
 
     def all_pod_sets(self) -> dict[str, PodSetInfo]:
-        """The pod sets below, by name, in the order of their names."""
+        """The pod sets anywhere below, by name, in the order of their names."""
         return dict(sorted((pod_set.name, pod_set) for pod_set in self._walk()))
 
     def _walk(self) -> Iterator[PodSetInfo]:
@@ -114,7 +118,7 @@ class SubGroup:
 
 
 class PodGroupInfo:
-    """Tasks that are scheduled as one: they start once every pod set has its minimum. Mutates."""
+    """A job: tasks of a pod group, which start once every pod set has its minimum. Mutates."""
 
     def __init__(
         self,
@@ -179,7 +183,7 @@ class PodGroupInfo:
             yield from pod_set.tasks.values()
 
     def part(self, tasks: Sequence[PodInfo]) -> "PodGroupInfo":
-        """A copy of the job with only these tasks, and not started."""
+        """A partial job: a copy of the job with only these tasks, and not started."""
         return PodGroupInfo(
             self.uid,
             name=self.name,
@@ -232,7 +236,7 @@ class PodGroupInfo:
 
     @property
     def must_pipeline(self) -> bool:
-        """True if a pod set has pipelined tasks, and without them fewer than its minimum."""
+        """True if the job cannot start before its pipelined tasks: without them a pod set is below its minimum."""
         return any(
             any(task.status is KaiPodStatus.PIPELINED for task in pod_set.tasks.values())
             and sum(
@@ -244,7 +248,7 @@ class PodGroupInfo:
         )
 
     def note(self, task: PodInfo, errors: TaskErrors) -> None:
-        """Record why nodes do not fit a task."""
+        """Record why a task does not fit nodes."""
         known = self.task_errors.get(task.uid)
         if known is None:
             self.task_errors[task.uid] = errors
@@ -273,7 +277,7 @@ TaskOrder = Callable[[PodInfo, PodInfo], bool]
 def tasks_to_allocate(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[PodInfo]:
     """The tasks that must be placed together next: those that the gang's minimums lack, else one more task.
 
-    Cached until a task changes. Without `really`, tasks that a trial evicted count as well.
+    Cached until a task changes. Unless `really`, tasks that a trial evicted count as pending too.
     """
     if job.chosen is None:
         job.chosen = _choose(job, pod_sets, tasks, really)
@@ -322,7 +326,7 @@ def _sum(tasks: list[PodInfo], really: bool, least_gpu_memory: int) -> ResourceA
 
 
 def gpus_of(tasks: list[PodInfo]) -> tuple[float, int]:
-    """GPUs and GPU memory in MiB that tasks request; MIG slices count as GPUs, their memory with the number of GB."""
+    """(GPUs, GPU memory in MiB) that tasks request; MIG slices count as GPUs, their memory with the number of GB."""
     gpus, memory = 0.0, 0
     for task in tasks:
         gpus += task.request.gpus + task.request.claimed
@@ -335,7 +339,7 @@ def gpus_of(tasks: list[PodInfo]) -> tuple[float, int]:
 
 
 def tasks_to_evict(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder) -> tuple[list[PodInfo], bool]:
-    """The tasks that are evicted first, and whether the job has more: one task above a minimum, else the whole gang."""
+    """The tasks to evict first, and whether the job has more: one task above a minimum, else the whole gang."""
     sets = list(job.pod_sets.values())
     spare = any(pod_set.active_allocated > pod_set.minimum for pod_set in sets)
     chosen: list[PodInfo] = []

@@ -113,7 +113,7 @@ def fitting_shared(node: KaiNodeInfo, request: ResourceRequirements) -> int:
 
 
 def fits_shared(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
-    """True if the shared GPU stays in use and has enough left once all terminating tasks are gone."""
+    """True if the shared GPU stays in use and has enough memory left once all terminating tasks are gone."""
     shared = node.shared
     allocated, releasing = shared.allocated.get(group, 0), shared.releasing.get(group, 0)
     return (
@@ -124,7 +124,7 @@ def fits_shared(node: KaiNodeInfo, request: ResourceRequirements, group: str) ->
 
 
 def fits_shared_now(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
-    """True if the shared GPU has enough left now."""
+    """True if the shared GPU has enough memory left for the request now."""
     allocated = node.shared.allocated.get(group)
     return allocated is not None and node.gpu_memory - allocated - node.memory_of(request) >= 0
 
@@ -155,7 +155,7 @@ def _leaving(node: KaiNodeInfo) -> list[int]:
 
 
 class SharedGpus:
-    """Used, releasing and allocated memory of each shared GPU. Mutates.
+    """The memory of each shared GPU of a node that is used, releasing and allocated, in MiB. Mutates.
 
     A GPU is identified by the name of its sharing group. `used` counts all its tasks, `allocated` all but pipelined
     ones, `releasing` the terminating ones less the pipelined ones. `marked` has GPUs that count as wholly releasing.
@@ -173,7 +173,7 @@ class SharedGpus:
         return sum(memory > 0 for memory in self.used.values())
 
     def leaves(self, group: str) -> bool:
-        """True if everything in use on the GPU is being released."""
+        """True if everything in use on the GPU is being released, so that the GPU will be idle."""
         used = self.used.get(group, 0)
         return used != 0 and self.releasing.get(group) == used
 
@@ -183,7 +183,7 @@ class SharedGpus:
 
 
 DEFAULT_GPU_MEMORY = 100
-"""MiB of a GPU on nodes without a readable label."""
+"""MiB assumed for a GPU of a node without a readable label."""
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
 GPU_COUNT_LABEL = "nvidia.com/gpu.count"
 MIG_ENABLED_LABEL = "node-role.kubernetes.io/mig-enabled"
@@ -194,7 +194,7 @@ _TIB_IN_MIB = 1024 * 1024
 
 
 class KaiNodeInfo:
-    """Idle, releasing and used resources, the tasks by uid, and the GPUs that are shared. Mutates."""
+    """A node: its idle, releasing and used resources, its tasks by uid, and its shared GPUs. Mutates."""
 
     def __init__(self, node: Node, allocatable: ResourceAmounts, *, gpu_memory: int | None = None) -> None:
         self.node = node
@@ -224,7 +224,7 @@ class KaiNodeInfo:
 
     @property
     def kind(self) -> Hashable:
-        """Key of equal nodes: a task that does not select nodes by name or label fits all of them or none."""
+        """Key that is equal for equal nodes: a task without a node or label selection fits all of them or none."""
         if self._kind is None:
             self._kind = self._describe()
         return self._kind
@@ -277,7 +277,7 @@ class KaiNodeInfo:
         return self._fits(task, self.idle)
 
     def fits(self, task: PodInfo) -> bool:
-        """True if the task fits idle and releasing resources."""
+        """True if the task fits idle and releasing resources together, so that it can be pipelined."""
         return self._fits(task, self.idle if self.releasing.nothing else self.free())
 
     def _fits(self, task: PodInfo, free: ResourceAmounts) -> bool:
@@ -286,7 +286,7 @@ class KaiNodeInfo:
         return self.valid_portion(task.request) and accommodates(free, task.request)
 
     def fits_by_devices(self, request: ResourceRequirements, free: ResourceAmounts) -> bool:
-        """True if enough devices, whole or shared, have the requested portion free."""
+        """True if `free` and the shared GPUs have enough devices with the requested portion of each."""
         if not self.valid_portion(request) or not plain_part_fits(free, request):
             return False
         return math.floor(free.gpus) + fitting_shared(self, request) >= request.count
@@ -306,12 +306,12 @@ class KaiNodeInfo:
         return self.fraction(request.gpu_memory) if request.gpu_memory > 0 else request.portion
 
     def valid_portion(self, request: ResourceRequirements) -> bool:
-        """True if that fraction is at most 1 or a whole number."""
+        """True if the request's fraction of each GPU is at most 1 or a whole number."""
         portion = self.portion_of(request)
         return portion <= 1 or portion == int(portion)
 
     def quota_of(self, request: ResourceRequirements) -> float:
-        """GPU quota that the task would use on this node; as in KAI, several GPUs count like one."""
+        """GPU quota that a request would use on this node; as in KAI, several GPUs count like one."""
         return request_quota(request) if request.mig else self.fraction(self.memory_of(request))
 
     @property

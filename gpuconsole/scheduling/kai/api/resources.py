@@ -15,12 +15,12 @@ _MIN_CPU, _MIN_MEMORY, _MIN_SCALAR = 10, 10 * 1024 * 1024, 10
 
 
 def gpu_sum(portion: float, count: int) -> float:
-    """GPUs that `count` devices with this portion each make, the portion rounded to hundredths."""
+    """GPUs that `count` devices with this portion each add up to; the portion is rounded to hundredths."""
     return math.floor(portion * 100 + 0.5) * count / 100
 
 
 class ResourceRequirements(Struct, frozen=True, kw_only=True):
-    """CPU in milli, memory in bytes; `count` devices of `portion` GPU each, or of `gpu_memory` MiB each."""
+    """A task's request: CPU in milli, memory in bytes, `count` devices of `portion` GPU or `gpu_memory` MiB each."""
 
     cpu: float = 0
     memory: float = 0
@@ -58,7 +58,7 @@ class ResourceRequirements(Struct, frozen=True, kw_only=True):
         )
 
     def within(self, other: "ResourceRequirements") -> bool:
-        """True if no part is larger than the other's; GPU portions may differ by less than a hundredth.
+        """True if no part of the request is larger than in `other`; portions may differ by less than a hundredth.
 
         GPU memory and claims are not compared.
         """
@@ -81,7 +81,7 @@ class PortionsDiffer(ValueError):
 
 
 def largest_request(one: ResourceRequirements, other: ResourceRequirements) -> ResourceRequirements:
-    """The larger of both, part by part, with the GPU memory of `one`. Raises PortionsDiffer."""
+    """The larger of two requests, part by part, with the GPU memory of `one`. Raises PortionsDiffer."""
     if one.portion and other.portion and one.portion != other.portion:
         raise PortionsDiffer(f"{one.portion} and {other.portion} of a GPU")
     wider = other if other.gpus > one.gpus else one
@@ -104,7 +104,7 @@ def _largest(counts: Mapping[str, int], others: Mapping[str, int]) -> dict[str, 
 
 
 def asking(gpus: float, *, cpu: float = 0, memory: float = 0, gpu_memory: int = 0) -> ResourceRequirements:
-    """A request for this many GPUs: whole ones as devices, less than one as a portion of one device."""
+    """Create a request for this many GPUs: whole ones as devices, less than one as a portion of one device."""
     if gpus >= 1:
         return ResourceRequirements(cpu=cpu, memory=memory, count=int(gpus), portion=1, gpu_memory=gpu_memory)
     count = 1 if gpus > 0 or gpu_memory > 0 else 0
@@ -119,7 +119,7 @@ _PROFILE = re.compile(r"nvidia\.com/mig-(\d+)g\.(\d+)gb")
 
 
 def mig_profile(name: str) -> tuple[int, int] | None:
-    """GPU slices and gigabytes from a MIG resource's name; None if KAI cannot parse it, as with 1g.10gb+me."""
+    """(GPU slices, gigabytes) from a MIG resource's name; None if KAI cannot parse it, as with 1g.10gb+me."""
     found = _PROFILE.fullmatch(name)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -132,7 +132,7 @@ def mig_slices(amounts: dict[str, int]) -> float:
 
 
 class ResourceAmounts:
-    """CPU in milli, memory in bytes, GPUs as a number, and everything else by name. Mutates."""
+    """Resources of a node or job: CPU in milli, memory in bytes, GPUs as a number, others by name. Mutates."""
 
     __slots__ = ("cpu", "gpus", "memory", "scalars")
 
@@ -193,7 +193,7 @@ class ResourceAmounts:
         return float(self.scalars.get(name, 0))
 
     def within(self, other: "ResourceAmounts") -> bool:
-        """True if no resource is above the other's."""
+        """True if no amount is more than in `other`."""
         return (
             self.gpus <= other.gpus
             and self.cpu <= other.cpu
@@ -202,7 +202,7 @@ class ResourceAmounts:
         )
 
     def raise_to(self, other: "ResourceAmounts") -> None:
-        """Become the larger of both, resource by resource."""
+        """Raise each amount to that in `other`, if that is more."""
         self.cpu, self.memory = max(self.cpu, other.cpu), max(self.memory, other.memory)
         self.gpus = max(self.gpus, other.gpus)
         for name, amount in other.scalars.items():

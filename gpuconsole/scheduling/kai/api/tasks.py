@@ -36,17 +36,17 @@ class KaiPodStatus(IntEnum):
 
 
 ALLOCATED = frozenset({KaiPodStatus.ALLOCATED, KaiPodStatus.BOUND, KaiPodStatus.BINDING, KaiPodStatus.RUNNING})
-"""Counted as the queue's allocation."""
+"""Statuses of tasks that count as their queue's allocation."""
 ACTIVE_ALLOCATED = ALLOCATED | {KaiPodStatus.PIPELINED}
-"""Counted towards the gang's minimum."""
+"""Statuses of tasks that count towards the minimum of their gang."""
 ACTIVE_USED = ACTIVE_ALLOCATED | {KaiPodStatus.RELEASING}
-"""Holding resources of a node."""
+"""Statuses of tasks that hold resources of a node."""
 ALIVE = ACTIVE_ALLOCATED | {KaiPodStatus.PENDING, KaiPodStatus.GATED}
-"""Neither finished nor terminating."""
+"""Statuses of tasks that are neither finished nor terminating."""
 
 
 class OfferedDevice(Struct, frozen=True):
-    """A device that a node offers, by the pool and driver that it belongs to."""
+    """A device that a node offers through a driver's pool (DRA)."""
 
     node: str
     driver: str
@@ -55,7 +55,7 @@ class OfferedDevice(Struct, frozen=True):
 
 
 class ClaimDeviceRequest(Struct, frozen=True):
-    """A number of devices of one class."""
+    """A request of a claim: a number of devices of one class."""
 
     device_class: str
     count: int = 1
@@ -88,7 +88,7 @@ def gpu_class(name: str) -> bool:
 
 
 class ClaimIndex:
-    """Claims by `namespace/name`, and the devices of the nodes. Mutates."""
+    """The session's resource claims by `namespace/name`, and the devices that nodes offer. Mutates."""
 
     def __init__(
         self, claims: Sequence[ClaimInfo] = (), devices: Sequence[OfferedDevice] = (), classes: Sequence[str] = ()
@@ -121,7 +121,7 @@ class ClaimIndex:
 
 DEFAULT_POD_SET = "default"
 NO_OWNERS = Pod(name="")
-"""Stands for the Pod object of a task that was made without one."""
+"""Stands for the Pod object of a task that was created without one."""
 
 
 class Sort(StrEnum):
@@ -142,7 +142,7 @@ class ClaimRef(Struct, frozen=True):
 
 
 class Spec(Struct, frozen=True, kw_only=True):
-    """The immutable part of a pod."""
+    """The parts of a pod that do not change while it is scheduled."""
 
     pod: Pod = NO_OWNERS
     """The Pod object, for kube-scheduler's filters that KAI runs: pod affinity, volumes, host ports."""
@@ -163,7 +163,7 @@ PLAIN = Spec()
 
 
 class PodInfo:
-    """One pod: its requests, its node, and its allocation. Mutates."""
+    """A task: one pod with its request, status, node and GPUs. Mutates."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class PodInfo:
 
     @cached_property
     def shape(self) -> Hashable:
-        """Equal for tasks that fit the same nodes, as far as the nodes' own resources and labels decide."""
+        """Key that is equal for tasks that fit the same nodes, as far as the nodes' own resources and labels decide."""
         request, spec = self.request, self.spec
         return (
             *(request.cpu, request.memory, request.count, request.portion, request.gpu_memory),
@@ -218,7 +218,7 @@ class PodInfo:
 
     @property
     def choosy(self) -> bool:
-        """True if it selects nodes by name or label."""
+        """True if the task selects nodes by name or label."""
         return bool(self.spec.nominated or self.spec.node_selector) or self.spec.affinity is not None
 
     @property
@@ -231,7 +231,7 @@ class PodInfo:
         return self.request.gpus > 0 or self.request.claimed > 0 or self.sort is Sort.MEMORY or self.sort is Sort.MIG
 
     def to_allocate(self, really: bool) -> bool:
-        """True if the task has to be placed: it is pending or, without `really`, evicted by a trial."""
+        """True if the task has to be placed: it is pending or, unless `really`, evicted by a trial."""
         return self.status is KaiPodStatus.PENDING or (
             not really and self.status is KaiPodStatus.RELEASING and self.virtual
         )

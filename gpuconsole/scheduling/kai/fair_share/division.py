@@ -26,7 +26,7 @@ DEFAULT_PRIORITY = 100
 
 
 class KaiQueueQuota(Struct, frozen=True, kw_only=True):
-    """Quota of a queue for one resource; -1 is unlimited. CPU in milli, memory in megabytes, GPUs."""
+    """A queue's quota, limit and weight for one resource; -1 is unlimited. CPU in milli, memory in megabytes, GPUs."""
 
     quota: float = 0
     over_quota_weight: float = 0
@@ -37,7 +37,7 @@ NO_QUOTA = KaiQueueQuota()
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
-    """A queue of jobs or of child queues, with its configured quotas."""
+    """A queue as configured, which holds either jobs or child queues."""
 
     uid: str
     name: str = ""
@@ -89,12 +89,12 @@ def minus(one: Mapping[str, float], other: Mapping[str, float]) -> Quantities:
 
 
 def less(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    """True if every resource is below the other's; -1 is compared as a number."""
+    """True if every amount is below that in `other`; -1 is compared as a number."""
     return all(one.get(name, 0) < other.get(name, 0) for name in RESOURCES)
 
 
 def within(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    """True if no resource exceeds the other's; nothing exceeds an unlimited one."""
+    """True if no amount exceeds that in `other`, in which -1 is unlimited."""
     return all(_at_most(one.get(name, 0), other.get(name, 0)) for name in RESOURCES)
 
 
@@ -240,7 +240,7 @@ class QueueShares:
         return most
 
     def take(self, amounts: Quantities, *, preemptible: bool, sign: int = 1) -> None:
-        """Account for an allocation that was added, or removed (`sign` -1)."""
+        """Add an allocation to the queue's, or subtract it (`sign` -1)."""
         for name, share in self.of.items():
             share.allocated += sign * amounts[name]
             if not preemptible:
@@ -248,14 +248,14 @@ class QueueShares:
 
 
 def divide(total: Mapping[str, float], k: float, queues: Iterable[QueueShares]) -> None:
-    """Set the fair share of sibling queues for every resource; `k` is the strength of the correction by past usage."""
+    """Set the fair share of sibling queues for every resource; `k` is the weight of past usage."""
     siblings = sorted(queues, key=lambda queue: queue.uid)
     for name in RESOURCES:
         divide_resource(total.get(name, 0), k, siblings, name)
 
 
 def divide_resource(total: float, k: float, queues: Sequence[QueueShares], name: str) -> float:
-    """Divide one resource over sibling queues; returns what is left when no queue requests more."""
+    """Divide one resource over sibling queues; returns the part that no queue requests."""
     rest = _give_quotas(total, queues, name)
     if rest <= 0:
         return 0
@@ -282,7 +282,7 @@ def _give_quotas(total: float, queues: Sequence[QueueShares], name: str) -> floa
 
 
 def bands(queues: Iterable[QueueShares]) -> Iterator[list[QueueShares]]:
-    """The queues of each priority, highest first."""
+    """The sibling queues grouped by priority, the highest first."""
     falling = sorted(queues, key=lambda queue: -queue.priority)
     for _, band in groupby(falling, key=lambda queue: queue.priority):
         yield list(band)
@@ -385,7 +385,7 @@ def _utility(task: PodInfo) -> bool:
 
 
 def shares_of(queue: QueueState) -> QueueShares:
-    """Quotas, limits, weights and past usage of a queue, without allocations and requests."""
+    """A queue's quotas, limits, weights and past usage, still without allocations and requests."""
     return QueueShares(
         queue.uid,
         name=queue.name,
@@ -422,7 +422,7 @@ def _divide_level(
 
 
 class Stretch(Struct, frozen=True):
-    """Allocations of queues and cluster capacity during one interval."""
+    """What queues had allocated, and the cluster's capacity, during one interval."""
 
     start: Time
     end: Time
@@ -431,7 +431,7 @@ class Stretch(Struct, frozen=True):
 
 
 class UsageHistory:
-    """Allocations of queues and cluster capacity over the window, interval by interval. Mutates."""
+    """Records what queues have allocated over the usage window, from which their past usage follows. Mutates."""
 
     def __init__(self, window: Span, half_life: Span) -> None:
         self._window, self._half_life = window, half_life
@@ -441,7 +441,7 @@ class UsageHistory:
         self._capacity: Mapping[str, float] = {}
 
     def note(self, now: Time, held: Mapping[str, Mapping[str, float]], capacity: Mapping[str, float]) -> None:
-        """Record the queues' allocations from now on."""
+        """Record what the queues have allocated (`held`), and the cluster's capacity, from `now` on."""
         self._close(now)
         self._since, self._capacity = now, _floats(capacity)
         self._held = {queue: _floats(amounts) for queue, amounts in held.items()}
@@ -486,12 +486,12 @@ class UsageHistory:
         return twin
 
     def pages(self) -> list[Stretch]:
-        """State to save; the last interval is still open."""
+        """The state to save: all intervals, of which the last is still open."""
         last = [] if self._since is None else [Stretch(self._since, self._since, self._held, self._capacity)]
         return [*self._stretches, *last]
 
     def take_back(self, pages: list[Stretch]) -> None:
-        """Restore the state from `pages`."""
+        """Restore the state that `pages` returned."""
         if pages:
             *self._stretches, last = pages
             self._since, self._held, self._capacity = last.start, last.held, last.capacity

@@ -36,21 +36,21 @@ SharesByQueue = Mapping[str, QueueShares]
 
 
 def maintains_fair_share(victim: QueueShares, left: Mapping[str, float]) -> bool:
-    """True if the victim's queue still holds more than its allocatable share."""
+    """First reclaim strategy: True if the victim's queue still holds (`left`) more than its allocatable share."""
     return not within(left, victim.allocatable)
 
 
 def guarantees_quota(
     needed: Mapping[str, float], reclaimer: QueueShares, victim: QueueShares, left: Mapping[str, float]
 ) -> bool:
-    """True if the reclaimer stays within its quota in all resources and the victim's queue is above its own in one."""
+    """Second strategy: True if the reclaimer stays within quota and the victim's queue (`left`) is above its own."""
     return within(plus(reclaimer.allocated, needed), reclaimer.deserved) and not within(left, victim.deserved)
 
 
 def may_take(
     needed: Mapping[str, float], reclaimer: QueueShares, victim: QueueShares, left: Mapping[str, float]
 ) -> bool:
-    """True if one of the strategies allows it; `left` is what the victim's queue holds after what was taken so far."""
+    """True if a strategy lets `reclaimer` take more from `victim`, of which `left` remains after earlier victims."""
     return maintains_fair_share(victim, left) or guarantees_quota(needed, reclaimer, victim, left)
 
 
@@ -63,7 +63,7 @@ class Reclaimer(Struct, frozen=True):
 
 
 def may_reclaim(queues: SharesByQueue, reclaimer: Reclaimer) -> bool:
-    """True if the queue stays within its fair share, and within its quota if the job can never be preempted."""
+    """True if the queue stays within its fair share, and within its quota if the job is not preemptible."""
     queue, needed = queues[reclaimer.queue], of_amounts(reclaimer.needed)
     if not within(plus(queue.allocated, needed), queue.fair):
         return False
@@ -76,7 +76,7 @@ def may_take_from(
     victims: Mapping[str, Sequence[ResourceAmounts]],
     multiplier: float = 1.0,
 ) -> bool:
-    """True if every victim, in turn, may be reclaimed, and the queues above the reclaimer stay within bounds."""
+    """True if all victims, by queue, may be reclaimed in turn and the queues above the reclaimer stay in bounds."""
     left: dict[str, Quantities] = {}
     touched: dict[str, set[str]] = {}
     needed = of_amounts(reclaimer.needed)
@@ -140,7 +140,7 @@ def saturation(held: float, fair: float) -> float:
 
 
 def ancestry(queues: SharesByQueue, uid: str) -> Iterator[QueueShares]:
-    """A queue and those above it, upwards."""
+    """A queue, then its ancestors upwards."""
     queue = queues.get(uid)
     while queue is not None:
         yield queue
@@ -148,7 +148,10 @@ def ancestry(queues: SharesByQueue, uid: str) -> Iterator[QueueShares]:
 
 
 def level_queues(queues: SharesByQueue, one: str, other: str) -> tuple[QueueShares, QueueShares]:
-    """The two sibling ancestors below the lowest common one; the last of the shorter path if there are none."""
+    """The ancestors of two queues that are siblings below the lowest common one, which reclaim compares.
+
+    Without such siblings, the last pair of the shorter path.
+    """
     pairs = list(zip([*ancestry(queues, one)][::-1], [*ancestry(queues, other)][::-1], strict=False))
     return next((pair for pair in pairs if pair[0].uid != pair[1].uid), pairs[-1])
 
@@ -164,7 +167,7 @@ def resources_in(amounts: Iterable[ResourceAmounts]) -> set[str]:
 
 
 class OverCapacity(Struct, frozen=True, kw_only=True):
-    """A queue that would exceed its limit or quota, and the request that causes it."""
+    """Why a request is refused: a queue would exceed its limit or quota."""
 
     reason: str
     message: str
@@ -174,7 +177,7 @@ class OverCapacity(Struct, frozen=True, kw_only=True):
 
 
 def over_limit(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
-    """The first queue upwards whose limit the request would exceed; None if there is none."""
+    """The first queue, from the job's upwards, whose limit the request would exceed; None if there is none."""
     for queue in ancestry(queues, job.queue):
         name = exceeds_limit(queue, requested)
         if name:
@@ -186,7 +189,7 @@ def over_limit(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) 
 
 
 def over_quota(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
-    """The first queue upwards whose quota a non-preemptible job would exceed; None if there is none."""
+    """The first queue, from the job's upwards, whose quota a non-preemptible job would exceed; None if none."""
     if job.preemptible:
         return None
     for queue in ancestry(queues, job.queue):

@@ -116,7 +116,7 @@ class NodePlacement:
         return node_spread_score(node, name) if self._strategies[name] == SPREAD else 0
 
     def measure(self, task: PodInfo, node: KaiNodeInfo) -> float | None:
-        """Free amount of the resource by which the task is packed; None if it is spread or the node has none."""
+        """Free amount of the resource by which the task is packed; None if it is spread, or the node has none."""
         name = resource_of(task)
         if self._strategies[name] == SPREAD or not node.allocatable.get(name):
             return None

@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Size(IntEnum):
-    """Number of a job's placed tasks compared with its minimum."""
+    """How many tasks of a job are placed, compared with its minimum."""
 
     BELOW = 0
     EXACT = 1
@@ -68,7 +68,7 @@ def leads_by_ray(task: PodInfo) -> bool:
 
 
 class Kubeflow:
-    """kubeflow plugin: the master or launcher pod of a job comes first."""
+    """kubeflow plugin: the master or launcher pod comes first among the tasks of a job."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -78,7 +78,7 @@ class Kubeflow:
 
 
 class Ray:
-    """ray plugin: the head pod of a cluster comes first."""
+    """ray plugin: the head pod of a Ray cluster comes first among the tasks of a job."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         pass
@@ -195,14 +195,14 @@ class MinRuntime:
 
 
 def keeps_minimum(victim: VictimJob) -> bool:
-    """True if every pod set that loses tasks keeps its minimum."""
+    """True if every pod set keeps its minimum although it loses the victim's tasks."""
     losses = Counter(task.set_name for task in victim.tasks)
     sets = victim.job.pod_sets
     return all(sets[name].minimum <= sets[name].active_used - lost for name, lost in losses.items())
 
 
 def path_to(queues: Mapping[str, QueueState], queue: QueueState) -> list[QueueState]:
-    """The queues from the top down to this one."""
+    """The queues from the top of the tree down to this one."""
     path = [queue]
     while (above := queues.get(path[-1].parent)) is not None:
         path.append(above)

@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kube.plugins.framework import host_port_conflict
 
 
 class Neighbours:
-    """Required pod affinity and anti-affinity of a task; its counts are cached until a node changes. Mutates."""
+    """Checks required pod affinity and anti-affinity of tasks; caches the counts until a node changes. Mutates."""
 
     def __init__(self, session: KaiSession) -> None:
         self._session = session
@@ -43,7 +43,7 @@ class Neighbours:
 
 
 def surroundings(session: KaiSession, task: PodInfo) -> StaticPodLister:
-    """The session's nodes, and the pods on each except the task itself."""
+    """The session's nodes with their pods, without the task itself, as kube-scheduler's filters read them."""
     seats = session.nodes
     return StaticPodLister(
         {name: seat.node for name, seat in seats.items()},
@@ -52,7 +52,7 @@ def surroundings(session: KaiSession, task: PodInfo) -> StaticPodLister:
 
 
 def volume_refusal(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> tuple[str, ...]:
-    """Why the node cannot provide or reach the volumes of the task's claims; empty if it can."""
+    """Why the node rejects the task because of its volume claims; empty if it does not."""
     pod = task.spec.pod
     if not pod.template.volumes:
         return ()
@@ -61,7 +61,7 @@ def volume_refusal(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> tup
 
 
 def hold_volumes(session: KaiSession, task: PodInfo) -> None:
-    """Assume the volumes of a placed task."""
+    """Assume that a placed task has its volumes, so that no other task gets them."""
     pod, seat = task.spec.pod, session.nodes.get(task.node)
     if not pod.template.volumes or seat is None or volumes.trouble(pod, session.storage):
         return
@@ -72,7 +72,7 @@ def hold_volumes(session: KaiSession, task: PodInfo) -> None:
 
 
 def release_volumes(session: KaiSession, task: PodInfo) -> None:
-    """Release the volumes of a task that lost its node."""
+    """Undo `hold_volumes` for a task that lost its node."""
     plan = session.promised.pop(task.uid, None)
     if plan is not None:
         session.storage.release(plan)
@@ -166,7 +166,7 @@ def lets_in(task: PodInfo, node: KaiNodeInfo) -> bool:
 
 
 def wrong_sort(task: PodInfo, node: KaiNodeInfo) -> str:
-    """Why the node's GPU type does not match the task; empty if it does (PredicateByNodeResourcesType)."""
+    """Why the node's kind of GPUs does not match the task; empty if it does (PredicateByNodeResourcesType)."""
     if task.legacy_mig:
         return f"Legacy MIG jobs cannot be scheduled on node {node.name}"
     if not task.needs_gpu:
@@ -217,9 +217,9 @@ def _wrong_worker(task: PodInfo, node: KaiNodeInfo) -> str:
 
 
 def too_large(task: PodInfo, largest: ResourceAmounts, pool: str) -> str:
-    """The resource of which the task requests more than any node of the pool has, as KAI's text (MaxNodePoolResources).
+    """KAI's text for the first resource of which no node of the pool has as much as the task requests; empty if none.
 
-    Empty if there is none.
+    MaxNodePoolResources; `largest` has the largest amount of each resource.
     """
     request = task.request
     gpus = request.gpus + request.claimed
@@ -247,7 +247,7 @@ def _too_large(task: PodInfo, name: str, most: float, unit: str, pool: str) -> s
 
 
 def describe(request: ResourceRequirements) -> str:
-    """All amounts of a request, as KAI prints them."""
+    """All amounts of a request as text, as KAI prints them."""
     parts = [
         f"GPU: {number(request_quota(request))}, CPU: {number(request.cpu, 1000)} (cores),"
         f" memory: {number(request.memory, 1e9)} (GB)"
@@ -273,7 +273,7 @@ def claim_error(session: KaiSession, task: PodInfo) -> str:
 
 
 def claims_fit(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> bool:
-    """True if the node has devices for every claim; those already allocated must be on it."""
+    """True if the node has devices for every claim of the task; allocated devices must be on it."""
     held = session.claims
     for reference in task.spec.claims:
         claim = claim_of(session, task, reference)

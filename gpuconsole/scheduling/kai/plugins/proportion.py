@@ -44,7 +44,7 @@ from gpuconsole.scheduling.kai.session import KaiSession
 
 
 class Contender(Struct, frozen=True):
-    """A queue with the request of its next job, and the jobs that would be its victims."""
+    """A queue that is compared with others, with the request of its next job and the jobs that would be its victims."""
 
     queue: QueueShares
     needed: Quantities
@@ -64,7 +64,7 @@ class Contender(Struct, frozen=True):
 
     @property
     def without_share(self) -> bool:
-        """True if it would hold a resource of which its share is zero."""
+        """True if it would hold a resource, with the job, of which its share is zero."""
         held, allowed = self.with_job, self.queue.allocatable
         return any(allowed[name] == 0 and held[name] > 0 for name in RESOURCES)
 
@@ -99,7 +99,7 @@ def compare(left: Contender, right: Contender, total: Quantities) -> int:
 
 
 def losses_by_queue(victims: Iterable[VictimJob], *, ignore_placed: bool) -> dict[str, list[ResourceAmounts]]:
-    """Losses by queue, in order; with `ignore_placed`, tasks that were placed again are not lost."""
+    """What each queue loses by the victims, in order; with `ignore_placed`, tasks placed again are not lost."""
     losses: dict[str, list[ResourceAmounts]] = {}
     for victim in victims:
         found = list(losses_of(victim, ignore_placed=ignore_placed))
@@ -109,7 +109,7 @@ def losses_by_queue(victims: Iterable[VictimJob], *, ignore_placed: bool) -> dic
 
 
 def losses_of(victim: VictimJob, *, ignore_placed: bool) -> Iterator[ResourceAmounts]:
-    """Losses of one victim: each task above a pod set's minimum, then all others in one sum."""
+    """What a victim's queue loses: each task above a pod set's minimum, then all others in one sum."""
     by_set: dict[str, list[PodInfo]] = {}
     for task in victim.tasks:
         by_set.setdefault(task.set_name, []).append(task)

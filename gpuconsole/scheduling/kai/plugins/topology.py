@@ -31,7 +31,7 @@ _NOT_THERE = 1000.0
 
 
 class TopologyDomainInfo:
-    """A topology domain such as a rack, or the root: its nodes, the domains below, and how much fits. Mutates."""
+    """A topology domain such as a rack, or the root: its nodes, the domains below, and what fits. Mutates."""
 
     def __init__(self, key: str, level: str) -> None:
         self.key, self.level = key, level
@@ -47,7 +47,7 @@ class TopologyDomainInfo:
             self.children.append(child)
 
     def forget(self) -> None:
-        """Delete the counted pods and free resources."""
+        """Delete the results of counting pods and summing up free resources."""
         self.pods, self.free = None, ResourceAmounts()
 
     def sum_up(self) -> ResourceAmounts:
@@ -63,7 +63,10 @@ class TopologyDomainInfo:
 
 
 class TopologyTree:
-    """A topology's domains by level and by key: the labels' values from the widest level down, joined by dots."""
+    """The domains of one topology over the session's nodes, by level and key. Mutates.
+
+    The key has the labels' values from the widest level down, joined by dots.
+    """
 
     def __init__(self, topology: TopologyInfo, nodes: Iterable[KaiNodeInfo]) -> None:
         self.topology = topology
@@ -99,9 +102,9 @@ def labelled(labels: Mapping[str, str], levels: Sequence[str]) -> bool:
 def common_domain(
     nodes: Sequence[KaiNodeInfo], levels: Sequence[str], constraint: TopologyConstraint
 ) -> tuple[str, str, dict[str, KaiNodeInfo]]:
-    """Key and level of the narrowest domain that contains all nodes, and the nodes that have the labels of all levels.
+    """The narrowest domain, no narrower than the preferred level, that contains all nodes.
 
-    The domain is no narrower than the preferred level.
+    Returns its key and level, and the nodes that have the labels of all levels.
     """
     valid = {node.name: node for node in nodes if labelled(node.node.labels, levels)}
     parts: list[str] = []
@@ -118,7 +121,7 @@ def common_domain(
 
 
 def sort_tree(needs: ResourceAmounts, domain: TopologyDomainInfo, deepest: str) -> None:
-    """Put the domains with the least free resources first, down to a level."""
+    """Sort the domains below, down to the level `deepest`, so that those with the least free resources come first."""
     if not deepest:
         return
     domain.children.sort(key=lambda child: (-ratio(needs, child), child.key))
@@ -128,7 +131,7 @@ def sort_tree(needs: ResourceAmounts, domain: TopologyDomainInfo, deepest: str) 
 
 
 def ratio(needs: ResourceAmounts, domain: TopologyDomainInfo) -> float:
-    """The largest ratio of needs to free amounts over all resources but pods.
+    """How full `needs` would make a domain: the largest ratio to its free amounts, over all resources but pods.
 
     1000 for a resource of which nothing is free, infinite for GPUs.
     """
@@ -160,7 +163,7 @@ def narrow_first(root: TopologyDomainInfo) -> list[TopologyDomainInfo]:
 
 
 def of_level(domain: TopologyDomainInfo, level: str) -> Iterator[TopologyDomainInfo]:
-    """The domains of a level below, in the order of the tree."""
+    """The domains of a level at or below a domain, in the order of the tree."""
     if domain.level == level:
         yield domain
         return
@@ -180,7 +183,7 @@ def total_of(tasks: Sequence[PodInfo]) -> ResourceAmounts:
 
 
 def countable(tasks: Sequence[PodInfo]) -> bool:
-    """True if the tasks can be counted by the largest request: same resources, and all or none with GPUs."""
+    """True if it makes sense to count the tasks by the largest request: same resources, and all or none with GPUs."""
     with_gpus = sum(task.request.gpus > 0 for task in tasks)
     if with_gpus not in (0, len(tasks)):
         return False
@@ -189,7 +192,7 @@ def countable(tasks: Sequence[PodInfo]) -> bool:
 
 
 class Counting:
-    """Counts how many pods of the largest request fit nodes; caches the total requests of 1, 2, … pods. Mutates."""
+    """Counts how many pods fit nodes and domains, each with the tasks' largest request. Mutates: it caches sums."""
 
     def __init__(self, tasks: Sequence[PodInfo]) -> None:
         """Raises PortionsDiffer if tasks request different fractions of a GPU."""
@@ -201,7 +204,7 @@ class Counting:
         self._of = [largest]
 
     def count(self, domain: TopologyDomainInfo) -> int:
-        """Count the pods that fit each domain below, and this one."""
+        """Count, and set in each domain, the pods that fit this domain and those below."""
         domain.pods = (
             sum(map(self.count, domain.children)) if domain.children else sum(map(self.on_node, domain.nodes.values()))
         )
@@ -238,7 +241,7 @@ def _together(some: ResourceRequirements, one: ResourceRequirements) -> Resource
 
 
 def misfit(domain: TopologyDomainInfo, needs: ResourceAmounts, tasks: int, group: str) -> JobError | None:
-    """Why the tasks do not fit the domain; None if they do, by the pods counted, else by the sum of free resources."""
+    """Why the tasks do not fit the domain, by counted pods or else by free resources; None if they do."""
     if domain.pods is None:
         return None if ratio(needs, domain) <= 1 else _too_little(domain, needs, group)
     if domain.pods >= tasks:
@@ -275,7 +278,7 @@ def _too_little(domain: TopologyDomainInfo, needs: ResourceAmounts, group: str) 
 
 
 class TopologyAware:
-    """topology plugin: chooses domains; keeps the session's trees, and node scores by preferred level. Mutates."""
+    """topology plugin: chooses domains, and scores nodes by preferred level. Mutates: keeps the session's trees."""
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
         self.trees: dict[str, TopologyTree] = {}
@@ -299,9 +302,10 @@ class TopologyAware:
         tasks: Sequence[PodInfo],
         nodes: NodeSet,
     ) -> list[NodeSet]:
-        """The nodes of every domain that fits the group, the narrowest and fullest first. Raises NoNodes.
+        """The node sets on which a group may be placed: one for each domain that fits it, the narrowest and fullest
+        first.
 
-        All nodes without a topology constraint or without tasks.
+        All nodes without a topology constraint or without tasks. Raises NoNodes.
         """
         constraint = group.constraint
         if constraint is None or not constraint.topology:
@@ -427,7 +431,7 @@ def _unknown(group: str, topology: TopologyInfo, kind: str, level: str) -> str:
 def with_pods(
     tree: TopologyTree, required: str, pod_sets: Mapping[str, PodSetInfo]
 ) -> dict[str, dict[str, TopologyDomainInfo]]:
-    """The domains of the required level that have placed tasks of the group, and all domains below them, by level."""
+    """Domains of the required level in which the group has placed tasks, and all domains below them, by level."""
     seats = {task.node for p in pod_sets.values() for task in p.tasks.values() if task.status in ACTIVE_ALLOCATED}
     found: dict[str, dict[str, TopologyDomainInfo]] = {}
     for domain in tree.levels.get(required, {}).values():
@@ -438,7 +442,7 @@ def with_pods(
 
 
 def node_scores(domain: TopologyDomainInfo, level: str) -> dict[str, float]:
-    """Scores of the nodes by their domain of the level: the later it comes in the tree, the higher."""
+    """Score by node name: the later the node's domain of the level comes in the tree, the higher."""
     domains = list(of_level(domain, level))
     return {
         name: math.floor(rank / len(domains) * 10) * TOPOLOGY

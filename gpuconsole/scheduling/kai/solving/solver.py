@@ -30,9 +30,9 @@ from gpuconsole.scheduling.kube.plugins.framework import host_ports
 
 
 class GrowingScenario:
-    """Victims that are tried together for a job, by job and by node (KAI 0.13 solvers/scenario). Mutates.
+    """The victims that are tried together for a job; more are added step by step (KAI 0.13 solvers/scenario). Mutates.
 
-    Earlier tasks of the job need the recorded victims; the potential ones are added step by step.
+    Recorded victims were found for earlier tasks of the job; the others are potential ones.
     """
 
     def __init__(self, session: KaiSession, preemptor: PodGroupInfo, recorded: Sequence[PodGroupInfo]) -> None:
@@ -49,7 +49,7 @@ class GrowingScenario:
             self._take(list(job.tasks()))
 
     def add(self, tasks: Sequence[PodInfo]) -> None:
-        """Add these tasks, of one job, as potential victims."""
+        """Add tasks of one job as potential victims."""
         if not tasks:
             return
         self.potential += tasks
@@ -91,7 +91,7 @@ class GrowingScenario:
 
 
 class AffinityFilter:
-    """Checks node affinity against the feasible nodes and the nodes of all victims so far. Mutates."""
+    """Scenario filter: tasks with node affinity must match a feasible node or the node of a victim. Mutates."""
 
     def __init__(self, nodes: Mapping[str, Node], feasible: Mapping[str, KaiNodeInfo]) -> None:
         self._all = nodes
@@ -101,13 +101,13 @@ class AffinityFilter:
     def of(
         cls, scenario: GrowingScenario, session: KaiSession, feasible: Mapping[str, KaiNodeInfo]
     ) -> AffinityFilter | None:
-        """The filter for a job; None if the job has no node affinity."""
+        """The filter for a scenario's job; None if the job has no node affinity."""
         if not any(_choosy(task) for task in scenario.pending):
             return None
         return cls({name: node.node for name, node in session.nodes.items()}, feasible)
 
     def could_do(self, scenario: GrowingScenario) -> bool:
-        """False if a pending task with node affinity matches none of these nodes."""
+        """False if a pending task with node affinity matches no such node."""
         for task in (*scenario.potential, *scenario.recorded):
             if task.node in self._all:
                 self._open.setdefault(task.node, self._all[task.node])
@@ -155,7 +155,7 @@ def free_gpus(node: KaiNodeInfo) -> float:
 
 
 def match_greedily(needs: Sequence[float], holders: Sequence[T], capacity: Callable[[T], float]) -> bool:
-    """True if every need, taken in turn, finds a holder with enough capacity left; it gets the first one.
+    """True if every need finds a holder with enough capacity left; each in turn gets the first such holder.
 
     Needs and holders are sorted, the largest first.
     """
@@ -183,7 +183,7 @@ class NotGrown(Exception):
 
 
 class IdleGpus:
-    """Checks that single nodes have enough free GPUs for every pending task, counting GPUs of victims. Mutates.
+    """Scenario filter: single nodes must have enough free GPUs, counting victims', for every pending task. Mutates.
 
     Only as many nodes count as there are tasks.
     """
@@ -255,7 +255,7 @@ class IdleGpus:
 
 
 class DomainGpus:
-    """Checks that single domains have enough free GPUs for every sub-group with a required level. Mutates."""
+    """Scenario filter: single domains must have enough GPUs for sub-groups with a required level. Mutates."""
 
     def __init__(self, session: KaiSession, groups: Sequence[SubGroup]) -> None:
         self._needs: dict[tuple[str, str], list[float]] = {}
@@ -276,7 +276,7 @@ class DomainGpus:
 
     @classmethod
     def of(cls, scenario: GrowingScenario, session: KaiSession) -> DomainGpus | None:
-        """The filter for a job; None if no sub-group has to stay in one domain."""
+        """The filter for a scenario's job; None if no sub-group has to stay in one domain."""
         groups = [g for g in _groups(scenario.preemptor.root) if g.constraint is not None and g.constraint.required]
         return cls(session, groups) if groups else None
 
@@ -309,7 +309,7 @@ def _gpus_of(group: SubGroup) -> float:
 
 
 def victim_queue(session: KaiSession, jobs: Iterable[PodGroupInfo]) -> JobsByQueue:
-    """The jobs in victim order; only those with a live task that has no node or one of the session's."""
+    """The jobs in victim order, if they have a live task that is on a node of the session or has no node."""
     seated = (job for job in jobs if any(_seated(session, job)))
     return JobsByQueue(session, Wanted(victims=True), seated)
 
@@ -319,7 +319,7 @@ def _seated(session: KaiSession, job: PodGroupInfo) -> Iterable[bool]:
 
 
 class Scenarios:
-    """Adds victims to a scenario until its filters find that the job could fit. Mutates."""
+    """Generates scenarios for a job: adds victims until all filters find that the job could fit. Mutates."""
 
     def __init__(
         self,
@@ -398,17 +398,17 @@ def _queues(session: KaiSession, victim: PodInfo, preemptor: PodGroupInfo) -> st
 
 
 class Solution(Struct, frozen=True):
-    """The victims that make the job fit, and the statement that has the changes."""
+    """Victims whose eviction makes the job fit, and the statement in which they were tried."""
 
     tasks: Sequence[PodInfo]
-    """Evicted victims, then those that were placed again."""
+    """The victims: first those evicted, then those that were placed again."""
     jobs: Sequence[PodGroupInfo]
-    """The partial jobs that these were added with."""
+    """The partial jobs that the victims were added with."""
     statement: KaiStatement
 
 
 class Solver:
-    """Looks for victims of one action for one job at a time."""
+    """Searches victims for one job at a time, by the rules of one action."""
 
     def __init__(
         self,
@@ -544,7 +544,10 @@ def _part(job: PodGroupInfo, tasks: Sequence[PodInfo]) -> PodGroupInfo:
 
 
 class FailedJobs:
-    """The smallest failed job by constraints (`signature`); remembers nothing if `used` is False. Mutates."""
+    """Skips jobs that cannot fit because a smaller equivalent job failed; off if `used` is False. Mutates.
+
+    Keeps the smallest failed job for each `signature`.
+    """
 
     def __init__(self, used: bool) -> None:
         self._used = used

@@ -179,9 +179,7 @@ class CapacityQueueAttributes(QueueAttributes):
         return twin
 
     def weigh(self) -> None:
-        """Set the share: allocated per deserved resources; 1 if it deserves nothing, so that needier queues come
-        first.
-        """
+        """Set the share, allocated per deserved; 1 if the queue deserves nothing, so that needier queues come first."""
         self.share = 1.0 if self.deserved.is_empty() else dominant_share(self.allocated, self.deserved)
 
     def gain(self, task: TaskInfo) -> None:
