@@ -123,9 +123,9 @@ class ClusterHealth(Struct, frozen=True, kw_only=True):
     unread: tuple[str, ...] = ()
     """What could not be read for reasons other than missing permissions, as sentences."""
     requests: int = 0
-    """Number of requests in the last minute."""
+    """Number of requests to the API server in the last minute."""
     most: float = 0.0
-    """Limit of requests per second."""
+    """Limit of requests to the API server per second."""
     kueue: tuple[KueueProblem, ...] = ()
     """Problems of Kueue by its Deployment and its metrics, as far as these can be read."""
 
@@ -150,7 +150,7 @@ class LiveBackend(Protocol):
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """Return the assumptions behind that policy, as sentences."""
+        """Return the assumptions behind `policy` where settings could not be read, as sentences."""
 
     def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
         """Return a queue's pending workloads from Kueue's visibility API. Blocks; call it in a thread."""
@@ -192,5 +192,5 @@ class Follower(Protocol):
 
 
 def clip_speed(speed: float) -> float:
-    """Clip a speed to the range that the console supports."""
+    """Return the nearest speed that the console supports (×1 … ×10,000)."""
     return min(MAX_SPEED, max(MIN_SPEED, speed))

@@ -29,7 +29,7 @@ class AuditOutcome(StrEnum):
     FAILED = "failed"
     """The backend did not accept it."""
     DONE = "done"
-    """A live API server carried it out."""
+    """The live API server carried the command out."""
     REFUSED = "refused"
     """The backend accepted it, but it was refused later."""
     NO_CHANGE = "so-already"

@@ -14,7 +14,7 @@ from gpuconsole.model.commands import Command
 
 
 class PodOperation(StrEnum):
-    """Operation on a pod that is not a command."""
+    """An operation on a pod that is not a command, such as opening a shell."""
 
     LOGS = "logs"
     SHELL = "shell"
@@ -60,7 +60,7 @@ class Logs(Protocol):
 
     @property
     def lines(self) -> Sequence[LogLine]:
-        """The newest lines, oldest first."""
+        """The newest log lines, oldest first."""
         ...
 
     @property

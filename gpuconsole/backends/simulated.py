@@ -76,7 +76,7 @@ class SimulationClock:
             self._steps += 1
 
     def take_steps(self) -> int:
-        """Return and reset the number of requested steps."""
+        """Return how many steps were requested since the last call, and reset the number."""
         with self._lock:
             steps, self._steps = self._steps, 0
         return steps
@@ -86,13 +86,13 @@ class SimulationClock:
         return 0 if self.paused else round(elapsed * self._speed * SECOND)
 
     def note(self, elapsed: float, span: Span) -> None:
-        """Record how far virtual time advanced in `elapsed` seconds."""
+        """Record how far virtual time really advanced in `elapsed` wall-clock seconds, for `reached`."""
         if elapsed > 0 and not self.paused:
             self._window.append((elapsed, span))
 
 
 NODES = 16
-"""Nodes that are sampled per poll: two milliseconds."""
+"""Number of nodes whose telemetry is sampled per poll, which takes two milliseconds."""
 REST = 25
 """Minimum number of polls between the starts of two rounds of telemetry over all nodes."""
 TABLE = TABLES[NodeTelemetry]

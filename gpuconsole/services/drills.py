@@ -21,7 +21,7 @@ NO_STEPS = "it has no steps, so there is nothing to predict"
 
 
 class DrillFile(Struct, frozen=True):
-    """A drill that can be opened."""
+    """A drill in the list of those that can be opened: name, description and file."""
 
     name: str
     description: str

@@ -100,13 +100,13 @@ class Forwards:
         return running.now
 
     def stop(self, id: int) -> None:
-        """Stop one and remove it."""
+        """Stop the port-forward with this number and remove it."""
         with self._lock:
             running = self._running.pop(id, None)
         if running is not None:
             running.stop()
 
     def close(self) -> None:
-        """Stop all."""
+        """Stop all port-forwards."""
         for forward in self.all():
             self.stop(forward.id)

@@ -53,7 +53,7 @@ class ConsoleStatus(Struct, frozen=True, kw_only=True):
     history: str = ""
     """Why the history is not written; empty if it is."""
     lost_events: int = 0
-    """Events missing in the history, because writing was too slow."""
+    """Number of events missing in the history, because writing was too slow."""
     refusal: str = ""
     """Why nothing may be changed; empty where things may."""
     kueue: tuple[KueueProblem, ...] = ()

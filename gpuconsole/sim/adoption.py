@@ -165,7 +165,7 @@ class GroupCounts(Struct, frozen=True):
     ready: tuple[Pod, ...]
     """Pods that have a node and have not ended."""
     over: bool
-    """True if all of its work is done."""
+    """True if all work of the group is done."""
     written: tuple[Object, ...]
     """Objects that building the group changed; using the cache writes them again."""
 

@@ -463,11 +463,11 @@ class TimedConformanceRun:
         self._cluster.wake()
 
     def result(self) -> dict[str, Any]:
-        """Run all steps; returns the scenario's name and its entries."""
+        """Run all steps; returns the scenario's name and an entry for each second with an event."""
         return {"name": self._scenario.get("name", ""), "cycles": list(self.entries())}
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Entries of all seconds with events, for all steps."""
+        """Run all steps, and yield an entry of the result for each second with an event."""
         for number, step in enumerate(self._scenario.get("steps", ())):
             self._begin(step)
             changes = False

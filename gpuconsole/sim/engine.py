@@ -222,7 +222,7 @@ class Simulation:
         return min((time for time in times if time is not None), default=None)
 
     def workload(self, key: str) -> Workload | None:
-        """The current workload with this `namespace/name`."""
+        """The Workload with this `namespace/name` as it is now; None if it does not exist."""
         return self._world.workload(key)
 
     @property
@@ -245,7 +245,7 @@ class Simulation:
 
     @property
     def placement(self) -> PlacementEngine:
-        """The placement engine, for free GPUs."""
+        """The engine that places pods; it knows the free GPUs of each node."""
         return self._world.placement
 
     def submit(self, command: Command, place: str = "") -> None:

@@ -110,7 +110,7 @@ class ActLater(Struct, frozen=True, tag="act-later"):
 
 
 class SyncWorkerClusters(Struct, frozen=True, tag="confer"):
-    """A manager reconciles its dispatched workloads again."""
+    """A MultiKueue manager reconciles the workloads that it dispatched."""
 
 
 class RunCommands(Struct, frozen=True, tag="carry"):
@@ -163,7 +163,7 @@ class Act(StrEnum):
     """The kind of an autoscaler timer: an event of one node, or a scan."""
 
     JOIN = "join"
-    """A machine has started."""
+    """A machine has started, and its node joins the cluster."""
     RECLAIM = "reclaim"
     """The cloud sends the interruption notice of a spot node."""
     GONE = "gone"
@@ -173,7 +173,7 @@ class Act(StrEnum):
     PROVISION = "provision"
     """Provisioning for unschedulable pods; for the Cluster Autoscaler, the whole scan."""
     DISRUPT = "disrupt"
-    """Karpenter's disruption round."""
+    """Karpenter evaluates which nodes to disrupt."""
 
 
 class AutoscalerTick(Struct, frozen=True, tag="capacity"):
@@ -230,7 +230,7 @@ class Rank(IntEnum):
 
 
 def rank(timer: Timer) -> Rank:
-    """The rank of a timer."""
+    """The rank of a timer, which orders it among the timers of the same moment."""
     match timer:
         case RunCommands():
             return Rank.CARRY
@@ -245,7 +245,7 @@ def rank(timer: Timer) -> Rank:
 
 
 class SavedTimer(Struct, frozen=True, array_like=True):
-    """One timer in its saved form."""
+    """A timer with its time and order, as it is saved."""
 
     time: Time
     rank: int

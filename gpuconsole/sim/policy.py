@@ -28,7 +28,7 @@ from gpuconsole.sim.run_times import ArrivalStream, Latencies, LogNormal, RunTim
 
 
 class Mig(Struct, frozen=True, kw_only=True):
-    """A MIG configuration of GPUs."""
+    """How GPUs are partitioned into MIG instances."""
 
     strategy: MigStrategy
     name: str
@@ -39,7 +39,7 @@ class Mig(Struct, frozen=True, kw_only=True):
 
 
 class SharingRule(Struct, frozen=True, kw_only=True):
-    """The GPU sharing of some nodes."""
+    """How GPUs of the nodes that match a selector are partitioned and shared."""
 
     node_selector: Mapping[str, str]
     mig: Mig | None = None
@@ -47,7 +47,7 @@ class SharingRule(Struct, frozen=True, kw_only=True):
 
 
 class GpuSetup(Struct, frozen=True, kw_only=True):
-    """The GPU setup of all nodes."""
+    """How GPUs of all nodes are partitioned, shared and connected."""
 
     rules: tuple[SharingRule, ...] = ()
     """The first rule whose selector matches a node applies."""
@@ -190,7 +190,7 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
 
     @property
     def gathering(self) -> Span:
-        """The interval in which requeues are batched."""
+        """The interval in which requeues of inadmissible workloads are batched; 0: they are requeued at once."""
         if self.wake_up_batch is not None:
             return self.wake_up_batch
         return 0 if self.kueue is None else self.kueue.requeue_interval

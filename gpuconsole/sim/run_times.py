@@ -206,7 +206,7 @@ class WorkKind(Struct, frozen=True):
 
 
 class ObservedRun(Struct, frozen=True):
-    """A past or running piece of work, with its duration so far."""
+    """A past or running piece of work, from which run times of similar work are learned."""
 
     kind: WorkKind
     length: Span
@@ -343,17 +343,17 @@ class JobSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     pods: int = 1
     gpus: int = 1
-    """GPUs a pod."""
+    """GPUs of each pod."""
     weight: float = 1.0
     resources: Resources = field(default_factory=dict)
     """Requests of a pod besides GPUs; none means 8 CPUs and 64 GiB a GPU, or 1 CPU and 4 GiB without GPUs."""
     node_selector: Mapping[str, str] = NO_LABELS
     min_pods: int | None = None
-    """Partial admission may shrink the job to this many."""
+    """Number of pods to which partial admission may reduce the job; None: it may not."""
     kinds: Mapping[str, float] = field(default_factory=dict)
-    """Weights of job kinds for this size; none means the stream's."""
+    """Weights of job kinds for this size; empty: those of the stream."""
     duration: LogNormal | None = None
-    """None means the stream's."""
+    """Run times of jobs of this size; None: those of the stream."""
 
 
 class ArrivalStream(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -375,7 +375,7 @@ class ArrivalStream(Struct, frozen=True, kw_only=True, omit_defaults=True):
     checkpointed: float = 1.0
     """Fraction of the jobs that write checkpoints."""
     priorities: Mapping[str, float] = field(default_factory=dict)
-    """Weights of WorkloadPriorityClasses; none means no class."""
+    """Weights of the WorkloadPriorityClasses of jobs; empty: jobs have none."""
     pod_priority_class: str = ""
     tolerations: tuple[Toleration, ...] = ()
     grace: Span | None = None

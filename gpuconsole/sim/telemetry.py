@@ -16,7 +16,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 
 PERIOD = 30 * SECOND
-"""Interval at which values change."""
+"""Simulated time for which metrics keep their values."""
 USUAL_MEMORY = 81_559
 """Memory of a GPU of unknown model, in MiB."""
 WATTS = 700.0

@@ -65,12 +65,12 @@ class MultiKueueMember(Struct, frozen=True, kw_only=True):
 
 
 class Dispatch(Struct, frozen=True, kw_only=True):
-    """The manager's state of a dispatched workload."""
+    """What a MultiKueue manager knows of a workload that it dispatched."""
 
     started: Time | None = None
-    """When the current round of nominations began."""
+    """When the current round of nominating worker clusters began."""
     sent: tuple[str, ...] = ()
-    """Clusters that have a copy."""
+    """Names of the worker clusters that have a copy."""
     runs: str = ""
     """The cluster whose copy was admitted, until the workload's quota is released."""
 
@@ -213,21 +213,21 @@ class RunningGroup(Struct, frozen=True, kw_only=True):
     workload: str = ""
     job: str = ""
     pods: tuple[str, ...] = ()
-    """Keys; a recreated pod keeps its name."""
+    """Keys of its pods; a recreated pod keeps its name."""
     need: int = 1
     """Number of pods that must run before work can begin."""
     formed: Time = 0
     """When it was formed: older terminating pods belong to an earlier start of the same job."""
     running: int = 0
-    """Pods with a node, not deleted: those that have started, and those that are starting."""
+    """Number of pods that have a node and are not deleted, whether their containers have started or not."""
     starting: int = 0
-    """Of them, those whose containers have not started yet."""
+    """Number of `running` pods whose containers have not started yet."""
     leaving: int = 0
-    """Deleted, within their grace period: they still hold their node."""
+    """Number of deleted pods within their grace period, which still occupy their nodes."""
     missing: int = 0
-    """Failed or deleted, to be recreated."""
+    """Number of pods that failed or were deleted, and will be recreated."""
     ended: int = 0
-    """Succeeded while the others work: not recreated."""
+    """Number of pods that succeeded while the others work; they are not recreated."""
     start: Time | None = None
     """Time since which the work runs; None while it is interrupted."""
     hold: Time = 0
@@ -235,7 +235,7 @@ class RunningGroup(Struct, frozen=True, kw_only=True):
     refused_since: Time | None = None
     """Time since which the API server refuses its pods (ResourceQuota); refused pods count as missing."""
     refusal: str = ""
-    """The API server's message."""
+    """The API server's message about the refused pods; empty if there are none."""
     solo: bool = False
     """True if its pods work independently, each as soon as it has a node."""
     is_reported: bool = field(default=False, name="told")
@@ -395,7 +395,7 @@ class World:
         """Names of the jobs in the deadlock recorded last; empty without one."""
 
     def put(self, obj: Object) -> None:
-        """Create or change an object."""
+        """Create or change an object, in the state and in all schedulers."""
         if self.children_workloads and isinstance(obj, ClusterQueue):
             self._note_flavors(obj)
         if isinstance(obj, Pod | PodGroup):
@@ -565,7 +565,7 @@ class World:
             self.out.append(event)
 
     def drop(self, kind: type[Object], key: str) -> None:
-        """Delete an object."""
+        """Delete an object, in the state and in all schedulers."""
         table = TABLES[kind]
         if self.has_quotas:
             self._note_gone(kind, key)
@@ -635,7 +635,7 @@ class World:
         self.out.append(line)
 
     def put_group(self, group: RunningGroup) -> None:
-        """Store a running group, and reconcile it within this moment."""
+        """Store a running group, and mark it for reconciling before time moves on."""
         self.groups[group.key] = group
         self.dirty[group.key] = None
 

@@ -144,7 +144,7 @@ def preemption_count(db: sqlite3.Connection, session: int, before: int) -> int:
 
 
 def count(db: sqlite3.Connection, session: int) -> int:
-    """Number of lines of a session."""
+    """Return the number of history events of a session."""
     (number,) = db.execute("select count(*) from events where session = ?", (session,)).fetchone()
     return int(number)
 

@@ -98,7 +98,7 @@ class Kept(Struct, frozen=True, kw_only=True):
     mode: str
     source: str
     last: Time
-    """Time of its last line, by the cluster's clock."""
+    """Time of its last history event, by the cluster's clock."""
     unseen: tuple[str, ...] = ()
     """Why its lines are incomplete, in sentences; empty if they are complete."""
 
@@ -165,7 +165,7 @@ LOG = logging.getLogger(__name__)
 INTERVAL = 1.0
 """Seconds between two writes: what a kill -9 loses at most."""
 CAPACITY = 200_000
-"""Maximum lines that wait to be written."""
+"""Maximum history events that wait to be written."""
 PATIENCE = 1.0
 """Seconds that a producer waits for room before lines are lost (and counted)."""
 

@@ -217,6 +217,6 @@ def earlier_sessions(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open the history beside its writer. Raises HistoryError."""
+    """Open the history that another connection is writing. Raises HistoryError."""
     with history_errors(path):
         return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)

@@ -46,7 +46,7 @@ class UpdateSnapshot(Struct, frozen=True, tag=True):
     policy: bytes
     """The scheduler settings (SimPolicy) as JSON."""
     seen: Visibility = EVERYTHING
-    """The resources that are visible."""
+    """Which resources of the cluster are visible."""
 
 
 class ReplaySteps(Struct, frozen=True, tag=True):
@@ -62,13 +62,13 @@ class QuestionMessage(Struct, frozen=True, kw_only=True):
     """A question, with the steps to replay before it."""
 
     follow: ReplaySteps | None = None
-    """None if there are no new steps."""
+    """What to replay before answering; None if the simulation has had no steps since the last request."""
     seen: bool = False
     """True if it is about the cluster of the last UpdateSnapshot, not about the replicated simulation."""
 
 
 class LongQuestionMessage(QuestionMessage, frozen=True, kw_only=True):
-    """A question that is answered in parts."""
+    """A question whose answer comes in parts, each requested by `NextPiece`."""
 
     number: int = 0
     """Number of the question; a new question of one type replaces the last one of that type."""
@@ -147,7 +147,7 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class WhatIfReply(Struct, frozen=True, tag=True):
-    """One result of a what-if."""
+    """The next result of a what-if."""
 
     look: WhatIfProgress
 
@@ -165,7 +165,7 @@ class WhyReply(Struct, frozen=True, tag=True):
 
 
 class PlanReply(Struct, frozen=True, tag=True):
-    """The progress of a plan."""
+    """The progress of the search for changes that reach a target wait."""
 
     planning: PlanProgress
 

@@ -107,7 +107,7 @@ def _same_rows(before: Snapshot, now: Snapshot, name: str) -> bool:
 
 
 class LiveReplica:
-    """The replica of one live cluster. Mutates."""
+    """Keeps the worker's copy of a live cluster and answers questions about it. Mutates."""
 
     def __init__(self) -> None:
         self._state = ClusterState()
@@ -233,7 +233,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Replica:
-    """A simulation that repeats the steps of another one. Mutates."""
+    """The worker's copy of the console's simulation: repeats its steps. Mutates."""
 
     def __init__(self, begin: Begin) -> None:
         self._simulation = Simulation.load(begin.state)
@@ -284,7 +284,7 @@ def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> It
 
 
 class RequestHandler:
-    """State of the process between requests. Mutates by `reply`."""
+    """Answers the requests to the worker, and keeps its replicas. Mutates by `reply`."""
 
     def __init__(self) -> None:
         self._replica: Replica | None = None

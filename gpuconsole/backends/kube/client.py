@@ -105,7 +105,7 @@ CONNECT = 5.0
 READ = 30.0
 """Timeout in seconds for the next bytes of a response."""
 CHUNK = 65_536
-"""Bytes that are read at once from a stream."""
+"""Most bytes that one read from a stream returns."""
 LONGEST_LINE = 64 * 2**20
 """Most bytes of a line; etcd stores objects of at most 1.5 MiB."""
 RENEW_EVERY = 5.0
@@ -498,7 +498,7 @@ class ConnectivityProbe:
 
 
 SCHEME = "service:"
-"""Prefix of an address that the API server proxies."""
+"""Prefix of the address of a service that is reached through the API server."""
 FIND = "find"
 """Address for which the console searches the cluster's services for a Prometheus."""
 

@@ -35,7 +35,7 @@ from gpuconsole.model.text import clean
 
 
 class Meta(TypedDict, total=False):
-    """Metadata of an object."""
+    """The needed fields of an object's metadata."""
 
     name: Any
     namespace: Any
@@ -50,14 +50,14 @@ class Meta(TypedDict, total=False):
 
 
 class TemplateMeta(TypedDict, total=False):
-    """Metadata of a pod template."""
+    """The needed fields of a pod template's metadata."""
 
     labels: Any
     annotations: Any
 
 
 class ObjectWire(TypedDict, total=False):
-    """The form of kinds with small or few objects: only their metadata are reduced."""
+    """The form for all other kinds, which have few or small objects: only their metadata are reduced."""
 
     metadata: Meta
     spec: dict[str, Any] | None
@@ -73,7 +73,7 @@ class ObjectWire(TypedDict, total=False):
 
 
 class PortWire(TypedDict, total=False):
-    """Port of a container."""
+    """The needed fields of a container's port."""
 
     containerPort: Any
     hostIP: Any
@@ -82,7 +82,7 @@ class PortWire(TypedDict, total=False):
 
 
 class ContainerWire(TypedDict, total=False):
-    """Container of a pod."""
+    """The needed fields of a container of a pod."""
 
     name: Any
     image: Any
@@ -92,7 +92,7 @@ class ContainerWire(TypedDict, total=False):
 
 
 class PodSpec(TypedDict, total=False):
-    """Spec of a pod or a pod template."""
+    """The needed fields of the spec of a pod or a pod template."""
 
     containers: list[ContainerWire] | None
     initContainers: list[ContainerWire] | None
@@ -118,14 +118,14 @@ class PodSpec(TypedDict, total=False):
 
 
 class TemplateWire(TypedDict, total=False):
-    """Pod template."""
+    """The needed fields of a pod template."""
 
     metadata: TemplateMeta | None
     spec: PodSpec | None
 
 
 class ContainerStatus(TypedDict, total=False):
-    """Status of a container."""
+    """The needed fields of a container's status."""
 
     name: Any
     ready: Any
@@ -135,7 +135,7 @@ class ContainerStatus(TypedDict, total=False):
 
 
 class PodStatus(TypedDict, total=False):
-    """Status of a pod."""
+    """The needed fields of a pod's status."""
 
     phase: Any
     startTime: Any
@@ -148,7 +148,7 @@ class PodStatus(TypedDict, total=False):
 
 
 class PodWire(TypedDict, total=False):
-    """Pod."""
+    """The needed fields of a pod."""
 
     metadata: Meta
     spec: PodSpec
@@ -156,14 +156,14 @@ class PodWire(TypedDict, total=False):
 
 
 class NodeSpec(TypedDict, total=False):
-    """Spec of a node."""
+    """The needed fields of a node's spec."""
 
     taints: Any
     unschedulable: Any
 
 
 class NodeStatus(TypedDict, total=False):
-    """Status of a node."""
+    """The needed fields of a node's status."""
 
     capacity: Any
     allocatable: Any
@@ -171,7 +171,7 @@ class NodeStatus(TypedDict, total=False):
 
 
 class NodeWire(TypedDict, total=False):
-    """Node."""
+    """The needed fields of a node."""
 
     metadata: Meta
     spec: NodeSpec
@@ -179,7 +179,7 @@ class NodeWire(TypedDict, total=False):
 
 
 class PodSetWire(TypedDict, total=False):
-    """Pod set of a Workload."""
+    """The needed fields of a pod set of a Workload."""
 
     name: Any
     count: Any
@@ -189,7 +189,7 @@ class PodSetWire(TypedDict, total=False):
 
 
 class WorkloadSpec(TypedDict, total=False):
-    """Spec of a Workload."""
+    """The needed fields of a Workload's spec."""
 
     podSets: list[PodSetWire] | None
     queueName: Any
@@ -203,7 +203,7 @@ class WorkloadSpec(TypedDict, total=False):
 
 
 class WorkloadWire(TypedDict, total=False):
-    """Workload of Kueue."""
+    """The needed fields of a Workload of Kueue."""
 
     metadata: Meta
     spec: WorkloadSpec
@@ -211,7 +211,7 @@ class WorkloadWire(TypedDict, total=False):
 
 
 class JobSpec(TypedDict, total=False):
-    """Spec of a Job."""
+    """The needed fields of a Job's spec."""
 
     parallelism: Any
     completions: Any
@@ -229,7 +229,7 @@ class JobSpec(TypedDict, total=False):
 
 
 class JobWire(TypedDict, total=False):
-    """Job of batch/v1."""
+    """The needed fields of a Job of batch/v1."""
 
     metadata: Meta
     spec: JobSpec
@@ -237,7 +237,7 @@ class JobWire(TypedDict, total=False):
 
 
 class ReplicaSetSpec(TypedDict, total=False):
-    """Spec of a ReplicaSet."""
+    """The needed fields of a ReplicaSet's spec."""
 
     replicas: Any
     selector: Any
@@ -245,7 +245,7 @@ class ReplicaSetSpec(TypedDict, total=False):
 
 
 class ReplicaSetWire(TypedDict, total=False):
-    """ReplicaSet."""
+    """The needed fields of a ReplicaSet."""
 
     metadata: Meta
     spec: ReplicaSetSpec
@@ -253,7 +253,7 @@ class ReplicaSetWire(TypedDict, total=False):
 
 
 class InvolvedObject(TypedDict, total=False):
-    """Object that an Event is about."""
+    """The needed fields of an Event's reference to its object."""
 
     kind: Any
     namespace: Any
@@ -262,7 +262,7 @@ class InvolvedObject(TypedDict, total=False):
 
 
 class EventWire(TypedDict, total=False):
-    """Event of Kubernetes."""
+    """The needed fields of a Kubernetes Event."""
 
     metadata: Meta
     involvedObject: InvolvedObject
@@ -638,7 +638,7 @@ class ObjectChanged(Struct, frozen=True):
 
 
 class ObjectGone(Struct, frozen=True):
-    """An object was deleted. `kind` is its struct."""
+    """An object was deleted. `kind` is the model's type of the object."""
 
     time: Time
     kind: type
@@ -646,7 +646,7 @@ class ObjectGone(Struct, frozen=True):
 
 
 class CommandOutcome(Struct, frozen=True):
-    """Outcome of a command that the console sent."""
+    """What became of a command that the console sent, as a history event."""
 
     line: HistoryEvent
 

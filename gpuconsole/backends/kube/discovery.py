@@ -44,7 +44,7 @@ class Served(Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> tuple[str, str]:
-        """(group, kind)."""
+        """API group and kind, by which kinds are known in tables."""
         return self.group, self.kind
 
     @property

@@ -341,7 +341,7 @@ def _assumed(why: str) -> str:
 
 
 INTERVAL = 30.0
-"""Seconds between two checks: two requests a minute."""
+"""Seconds between two checks of Kueue's health: two requests a minute."""
 SOON = 7.0
 """Seconds between two checks while there is a problem, so that its end is noticed within 10 s."""
 AGAIN = 10
@@ -368,7 +368,7 @@ class KueueHealth:
         self.problems: tuple[KueueProblem, ...] = ()
 
     def watch(self) -> None:
-        """Check periodically until `stop`."""
+        """Check Kueue's health periodically until `stop`."""
         while not self._stopped.is_set():
             try:
                 self.look()
@@ -381,7 +381,7 @@ class KueueHealth:
         self._stopped.set()
 
     def look(self) -> None:
-        """Check once."""
+        """Check Kueue's Deployment and metrics once, and update `problems`."""
         found = (self._deployment(), self._telemetry())
         self.problems = tuple(one for one in found if one is not None)
 

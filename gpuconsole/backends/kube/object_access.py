@@ -28,7 +28,7 @@ LOG = logging.getLogger(__name__)
 KEPT = 2_000
 """Most log lines that are kept, of all pods together."""
 WIDEST = 1_000
-"""Most characters of a line."""
+"""Most characters of a log line; the rest is cut off."""
 FIRST = 200
 """Number of earlier log lines that are read from each container at the start."""
 PODS = 32
@@ -60,7 +60,7 @@ class KubeLogs:
 
     @property
     def lines(self) -> Sequence[LogLine]:
-        """The newest lines, oldest first."""
+        """The newest log lines, oldest first."""
         with self._lock:
             return tuple(self._lines)
 
@@ -146,7 +146,7 @@ class KubeLogs:
 
 """Parts of the server's errors for a container that has not started yet."""
 MOST_EVENTS = 500
-"""Most Events that are read of an object."""
+"""Most Kubernetes Events that are read of one object."""
 NEVER = "1970-01-01T00:00:00Z"
 _SERVERS = ("managedFields", "uid", "creationTimestamp", "generation", "resourceVersion", "selfLink", "ownerReferences")
 """Fields of metadata that an editor must not change."""
@@ -230,7 +230,7 @@ class KubeObjectAccess:
                 raise answer.unreadable(f"timestamp of an Event: {error}") from error
 
     def logs(self, pods: Sequence[str], *, previous: bool) -> KubeLogs:
-        """Start reading the logs of pods (`ns/name`)."""
+        """Start reading the logs of pods (`ns/name`); with `previous`, those of the previous container instance."""
         logs = KubeLogs(self._connection, pods, previous=previous)
         self._logs = [*(one for one in self._logs if not one.closed), logs]
         return logs

@@ -62,7 +62,7 @@ class WorkloadPods:
             self._forget(self._gone.popleft()[1])
 
     def of(self, workload: str, at: Time) -> Collection[Pod]:
-        """Return the pods that a Workload had at a recent time."""
+        """Return the pods that a Workload had at this recent time, including those deleted since."""
         left = [pod for time, pod in self._left.get(workload, {}).values() if time >= at]
         return [*left, *(pod for pod in self._pods.get(workload, {}).values() if pod.created <= at)]
 
@@ -112,7 +112,7 @@ REMEMBERED = 50_000
 PATIENCE: Span = 5 * SECOND
 """Time for which a Kubernetes Event is held back, as the change of its object may report the same."""
 DEEPEST = 4
-"""Longest chain of jobs that own each other."""
+"""Most levels of jobs that own each other which are followed from a pod."""
 
 
 class OwnerJoin:

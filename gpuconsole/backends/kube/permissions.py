@@ -35,7 +35,7 @@ from gpuconsole.model.commands import Command, Drain, Edit, Requeue, SetQuota, S
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 AT_ONCE = 8
-"""Kinds that are checked at the same time."""
+"""Number of kinds whose permissions are checked at the same time."""
 READING = "list"
 """Verb that is checked; a missing permission to watch is reported when the watch is refused."""
 

@@ -139,7 +139,7 @@ class WatchTimings(Struct, frozen=True, kw_only=True):
     page: int = 500
     """Objects per page."""
     lasting: float = 600.0
-    """Requested duration of a watch, varied by up to 10%."""
+    """Duration for which a watch is requested (`timeoutSeconds`), varied by up to 10%."""
     silence: float = 150.0
     """Timeout without any data, bookmarks included, if the server sends bookmarks."""
     shortest: float = 0.5
@@ -189,7 +189,7 @@ class WatchBackoff:
         self._eager_until = time.monotonic() + LATELY
 
     def long(self) -> None:
-        """Allow long waits again."""
+        """Allow long waits again, without the minute of `short`."""
         self._eager_until = 0.0
 
     def begin_anew(self) -> None:
@@ -228,7 +228,7 @@ NOT_OFFERED = (400, 404, 405, 415, 422)
 """HTTP statuses of servers that do not support sendInitialEvents, or not for this kind."""
 _INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 GRACE = 15.0
-"""Seconds by which a stream may outlast its requested timeout."""
+"""Seconds after its requested duration after which a silent stream counts as broken."""
 BEGIN = 5.0
 """Timeout in seconds for the head of a watch's response, which the API server sends at once."""
 MISTAKEN = 15.0
@@ -240,13 +240,13 @@ class WatchPhase(StrEnum):
 
     WAITING = "waiting"
     READING = "reading"
-    """The first list is being read."""
+    """The kind's first list is being read."""
     CURRENT = "current"
     CATCHING_UP = "catching up"
-    """It was current, but the stream is interrupted."""
+    """The kind was read completely, but its stream is interrupted."""
     FORBIDDEN = "forbidden"
     ABSENT = "absent"
-    """The server no longer serves it."""
+    """The server no longer serves the kind."""
 
 
 _SEEN = (WatchPhase.CURRENT, WatchPhase.CATCHING_UP)
@@ -343,7 +343,7 @@ class Watch:
         self._close()
 
     def retry(self) -> None:
-        """End the wait: what was forbidden or absent may be available."""
+        """Try again to read a kind that was forbidden or absent, as it may be available now."""
         self._rests.retry()
 
     def run(self) -> None:

@@ -172,7 +172,7 @@ class Watches:
 
     @property
     def synced(self) -> bool:
-        """True once everything readable was read."""
+        """True once every kind that the user may read has been read."""
         return all(watch.synced.is_set() for watch in self._all)
 
     @property

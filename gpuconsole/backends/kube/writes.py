@@ -51,10 +51,10 @@ from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
 
 MANAGER = "gpuconsole"
-"""Our field manager."""
+"""The console's field manager in server-side apply."""
 MERGE, APPLY, JSON = "application/merge-patch+json", "application/apply-patch+yaml", "application/json"
 Source = tuple[str, str]
-"""(API group, kind)."""
+"""API group and kind of an object."""
 NODE, POD = ("", "Node"), ("", "Pod")
 WORKLOAD, CLUSTER_QUEUE, LOCAL_QUEUE = (KUEUE, "Workload"), (KUEUE, "ClusterQueue"), (KUEUE, "LocalQueue")
 OLDER = "v1beta1"
@@ -78,7 +78,7 @@ _TABLES: dict[str, Source] = {
 """Table → kind, for objects that can be deleted by name."""
 _OWN_KINDS = {own: kind for (_, kind), own in OWNER_KINDS.items()}
 JOB_KEY = 2
-"""Number of slashes in the key of a job: `Kind/namespace/name`."""
+"""Number of slashes in the key of a job in the model: `Kind/namespace/name`."""
 _MORE_GROUPS = {
     "CronJob": "batch",
     "RayCronJob": "ray.io",
@@ -95,7 +95,7 @@ class UnsupportedCommand(ClusterError):
 
 
 class ApiRequest(Struct, frozen=True, kw_only=True):
-    """One API request for one object."""
+    """A request to the API server about one object, as part of a command."""
 
     method: str
     source: Source

@@ -41,7 +41,7 @@ METRICS: Mapping[str, GpuMetric] = {
 }
 """DCGM field → our metric. The first ones are always exported, also for MIG instances, so they show all devices."""
 NODE_LABELS = ("node", "kubernetes_node", "Hostname", "hostname", "exported_node")
-"""Labels that may name the node."""
+"""Labels of a series that may name its node."""
 DEVICE_LABELS = ("gpu", "device", "GPU_I_ID")
 ABOUT_LABELS = (
     *("UUID", "modelName", "GPU_I_PROFILE"),
@@ -58,7 +58,7 @@ Labels = Mapping[str, str]
 
 
 class MetricSample(Struct, frozen=True):
-    """Newest sample of one series."""
+    """A GPU metric with its labels and newest value."""
 
     measure: GpuMetric
     labels: Labels

@@ -25,7 +25,7 @@ NO_IDLE_TIMES: Mapping[tuple[str, int, int], Time] = {}
 
 
 class Scrape(Struct, frozen=True):
-    """Result of one poll."""
+    """The telemetry that one poll of a source returned, and what it could not read."""
 
     nodes: tuple[NodeTelemetry, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class TelemetrySource(Protocol):
 
     @property
     def address(self) -> str:
-        """Address in messages."""
+        """The source's address, for messages."""
 
     def read(self, known: Callable[[str], bool], now: Time, lasts: Span) -> Scrape:
         """Query all metrics now. Raises TelemetryError if no metrics can be read.
@@ -63,7 +63,7 @@ FRESH = 3
 FORGOTTEN: Span = 60 * MINUTE
 """Time without new values after which a node is removed."""
 MOST = 400
-"""Most nodes that one call of `take` returns."""
+"""Maximum nodes whose changes one call of `take` returns."""
 
 
 class TelemetryHealth(Struct, frozen=True, kw_only=True):
@@ -107,11 +107,11 @@ class Feed:
         self._stopped.set()
 
     def take(self) -> Iterable[Event]:
-        """Return the next batch of changes."""
+        """Return the next changes of the telemetry as events, of `MOST` nodes at most."""
         return [self._news.popleft() for _ in range(min(MOST, len(self._news)))]
 
     def look(self) -> None:
-        """Poll once. Never raises: errors are in `sight`."""
+        """Poll the source once. Never raises: errors are in `sight`."""
         now = self._wall()
         try:
             found = self._source.read(self._known, now, int(FRESH * self._interval * SECOND))

@@ -59,7 +59,7 @@ class HttpAccess(Struct, frozen=True, kw_only=True):
 
 
 class HttpFetcher(Protocol):
-    """Fetches paths below one address."""
+    """Sends GET requests to one telemetry source, directly or through the API server."""
 
     @property
     def address(self) -> str:
@@ -73,7 +73,7 @@ class HttpFetcher(Protocol):
 
 
 class Http:
-    """HTTP server that is queried directly. Thread-safe."""
+    """A telemetry source that is queried directly by its URL. Thread-safe."""
 
     def __init__(
         self, url: str, access: HttpAccess | None = None, transport: "httpx.BaseTransport | None" = None
@@ -173,7 +173,7 @@ class _PrometheusError(Struct):
 
 
 def refusal(where: str, code: int, body: bytes, location: str = "", settings: str = SETTINGS) -> str:
-    """Explain an unsuccessful response in a sentence."""
+    """Return a sentence for an error that explains an unsuccessful HTTP response."""
     if 300 <= code < 400:
         return f"{where}: HTTP {code} redirects to {clean(shown(location), SAID)}; use the URL behind the login page"
     try:

@@ -54,7 +54,7 @@ class ExpansionOption(Struct, frozen=True):
     nodes: int
     pods: tuple[str, ...]
     cost: float
-    """USD an hour."""
+    """USD an hour for the added nodes."""
     waste: float
     """Fraction of cpu plus fraction of memory that the pods leave unused on the new nodes."""
 
@@ -355,7 +355,7 @@ def give_up_late(world: World, policy: AutoscalerPolicy) -> None:
 
 
 def pods_of(world: World, request: ProvisioningRequest) -> list[Pod]:
-    """The pods that a ProvisioningRequest describes."""
+    """Return pods as a ProvisioningRequest describes them, to test where they would fit."""
     pods = []
     for number, asked in enumerate(request.pod_sets):
         stored: StoredTemplate | None = world.state.get(StoredTemplate, f"{request.namespace}/{asked.template}")
@@ -404,7 +404,7 @@ SCALE_DOWN = "ScaleDown"
 
 
 def fill(world: World, policy: AutoscalerPolicy) -> None:
-    """Create the initial machines of the groups at once."""
+    """At the start, create the initial machines of the node groups, which join at once."""
     for group in policy.groups:
         known = machines.group_of(world, group.name)
         offering = offering_of(policy, group)

@@ -66,12 +66,12 @@ class AutoscalerView:
 
     @cached_property
     def allowances(self) -> Allowances:
-        """The remaining disruptions of the PodDisruptionBudgets."""
+        """How many more pods each PodDisruptionBudget lets be evicted."""
         return Allowances(self._budgets, self.everyone)
 
     @cached_property
     def offers(self) -> Mapping[str, list[PoolOffering]]:
-        """The offerings of every NodePool."""
+        """The offerings of every NodePool, by the pool's name."""
         return {name: self._offers_of(pool) for name, pool in self.node_pools.items()}
 
     def _offers_of(self, pool: NodePool) -> list[PoolOffering]:
@@ -81,12 +81,12 @@ class AutoscalerView:
         return known[1]
 
     def instances(self) -> Iterable[ProvisionedInstance]:
-        """The machines of all groups."""
+        """The machines of all node pools and groups."""
         return (instance for group in self.groups.values() for instance in group.instances)
 
     @cached_property
     def leaving(self) -> set[str]:
-        """Nodes that are being removed."""
+        """Names of the nodes that are being removed."""
         return {instance.name for instance in self.instances() if instance.leaving is not None}
 
     @cached_property
@@ -193,7 +193,7 @@ def eviction_cost(pod: Pod) -> float:
 
 
 def sorted_candidates(candidates: Iterable[DisruptionCandidate]) -> list[DisruptionCandidate]:
-    """Candidates with the most savings per disruption first."""
+    """Order candidates by savings per disruption cost, highest first."""
     return sorted(candidates, key=lambda one: (-one.ratio, one.node))
 
 

@@ -33,7 +33,7 @@ class Allowances:
         return any(covers(budget, pod) for budget, _ in self._budgets)
 
     def spend(self, pod: Pod) -> None:
-        """Count the pod as evicted."""
+        """Count the pod as evicted, in all budgets that select it."""
         for budget, _ in self._budgets:
             if _healthy(pod) and covers(budget, pod):
                 self._spent[budget.key] = self._spent.get(budget.key, 0) + 1

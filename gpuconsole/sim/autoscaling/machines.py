@@ -66,7 +66,7 @@ def group_of(world: World, name: str) -> NodeGroup:
 
 
 def find(world: World, node: str) -> tuple[NodeGroup, ProvisionedInstance] | None:
-    """The machine of a node, with its group."""
+    """Return the group and the machine of a node; None if no group launched it."""
     for group in world.state.table("node_groups").all():
         for instance in group.instances:
             if instance.name == node:

@@ -40,11 +40,11 @@ class SpotPolicy(Struct, frozen=True, kw_only=True):
 
 
 class FixedCapacity(Struct, frozen=True, kw_only=True, tag="fixed"):
-    """A fixed set of nodes."""
+    """Capacity without autoscaler: nodes change by commands only."""
 
 
 class KarpenterPolicy(Struct, frozen=True, kw_only=True, tag="karpenter"):
-    """Karpenter, with the NodePools among the objects."""
+    """Capacity from Karpenter; its NodePools are objects of the simulation."""
 
     catalogue: InstanceTypeCatalogue = InstanceTypeCatalogue()
     startup: LogNormal = LogNormal(median=45 * SECOND)
@@ -57,7 +57,7 @@ class KarpenterPolicy(Struct, frozen=True, kw_only=True, tag="karpenter"):
     validation: Span = 15 * SECOND
     """How long a consolidation waits before it is computed again and carried out."""
     spot_to_spot: bool = False
-    """Feature gate SpotToSpotConsolidation."""
+    """True if spot nodes may be replaced by cheaper spot nodes (feature gate SpotToSpotConsolidation)."""
 
 
 class Expander(StrEnum):
@@ -149,7 +149,7 @@ class AutoscalerState(Struct, kw_only=True):
     stirred: bool = False
     """True if pods or nodes have changed since the autoscalers last reacted."""
     waiting: dict[str, Time] = field(default_factory=dict)
-    """Unschedulable pods, and since when."""
+    """Unschedulable pod → time since which it is unschedulable."""
     moved: dict[str, Time] = field(default_factory=dict)
     """Node → when a pod was last bound to it, ended or was deleted there."""
     look: Time | None = None
@@ -161,13 +161,13 @@ class AutoscalerState(Struct, kw_only=True):
     batched: tuple[str, ...] = ()
     """Pods that belong to the last batch or the current one."""
     draining: dict[str, None] = field(default_factory=dict)
-    """Nodes whose pods are evicted."""
+    """Nodes whose pods are being evicted; a set in order."""
     orders: list[DisruptionOrder] = field(default_factory=list)
     proposal: Proposal | None = None
     shunned: dict[str, Time] = field(default_factory=dict)
     """Offering → time before which it is not tried again."""
     unneeded: dict[str, Time] = field(default_factory=dict)
-    """Unneeded nodes, and since when (Cluster Autoscaler)."""
+    """Unneeded node → time since which it is unneeded (Cluster Autoscaler)."""
     unremovable: dict[str, Time] = field(default_factory=dict)
     """Nodes that cannot be removed, and when that is checked again (Cluster Autoscaler)."""
     backoffs: dict[str, GroupBackoff] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class AutoscalerState(Struct, kw_only=True):
                 self.moved[pod.node] = now
 
     def forget_node(self, node: str) -> None:
-        """Remove a deleted node."""
+        """Remove what is remembered of a deleted node."""
         for table in (self.moved, self.unneeded, self.unremovable, self.draining, self.said, self.hushed):
             table.pop(node, None)
         self.stirred = True

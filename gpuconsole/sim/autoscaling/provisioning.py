@@ -91,7 +91,7 @@ def first_fit(rooms: Sequence[NodeFit], shape: PodClass) -> NodeFit | None:
 def node_fits_of(
     nodes: Iterable[Node], pods: Mapping[str, Sequence[Pod]], shapes: PodClasses, without: Iterable[str] = ()
 ) -> list[NodeFit]:
-    """Nodes that accept pods, by name, with their free capacity; without the nodes in `without`."""
+    """The free capacity of nodes that accept pods, ordered by name, except of those named in `without`."""
     gone = set(without)
     usable = (node for node in nodes if node.ready and not node.unschedulable and node.name not in gone)
     return [NodeFit(node, pods.get(node.name, ()), shapes) for node in sorted(usable, key=lambda node: node.name)]
@@ -130,7 +130,7 @@ def untainted(node: Node, taint: Taint) -> Node:
 
 
 class PoolOffering(Struct, frozen=True, eq=False):
-    """An offering with the node that a pool would launch from it."""
+    """An offering (instance type, zone, capacity type) and the node that a NodePool would launch from it."""
 
     offering: Offering
     node: Node
@@ -234,7 +234,7 @@ class PlannedNode(Struct, frozen=True):
 
 
 class ProvisioningPlan(Struct, frozen=True):
-    """The existing or planned node of every pod."""
+    """Where each pod goes: to an existing node, to a new one, or nowhere."""
 
     placed: Mapping[str, str] = {}
     """Pod → existing node."""

@@ -72,7 +72,7 @@ def give_up(world: World, group: RunningGroup) -> None:
 
 
 def finish_waiting(world: World, workload: Workload) -> None:
-    """Finish a pending workload, which has no pods."""
+    """Finish a pending workload and its job; it has no pods."""
     job_lifecycle.mark_phase(world, workload.owner, JobPhase.SUCCEEDED)
     workloads.finish(world, workload, "Succeeded", workloads.SUCCEEDED)
     job_lifecycle.retire_later(world, (world.workload(workload.key), world.job(workload.owner)))

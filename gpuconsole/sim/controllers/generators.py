@@ -71,7 +71,7 @@ LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 
 
 def reconcile_children(world: World, key: str) -> None:
-    """Reconcile the children of a job; they are deleted with it."""
+    """Create the jobs that a job is to have now as its children, or delete them after it."""
     job = world.job(key)
     children = [child for name in world.children.get(key, {}) if (child := world.job(name)) is not None]
     if job is None:

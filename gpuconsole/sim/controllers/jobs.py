@@ -203,7 +203,7 @@ def replaced_runs(rules: CronRules, active: Sequence[Job]) -> Sequence[Job]:
 
 
 def with_skipped_run(job: Job, rules: CronRules, scheduled: Time) -> Job:
-    """The CronJob after a scheduled time that never gets a Job."""
+    """The CronJob after a scheduled time for which no Job is created."""
     return replace(job, rules=replace(rules, last=scheduled))
 
 

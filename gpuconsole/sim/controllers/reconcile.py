@@ -326,7 +326,7 @@ def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None
 
 
 def fail_pod(world: World, pod: Pod) -> None:
-    """A pod's container exits with an error."""
+    """Let a pod fail as if its container exited with an error."""
     _fail(world, pod, "Error", f"pod {pod.name} failed", exit_code=1)
 
 

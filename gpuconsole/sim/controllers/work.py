@@ -38,7 +38,7 @@ NOTHING = WorkLoss()
 
 
 class WorkTask(Struct, frozen=True):
-    """The work of a running group, read from its object."""
+    """What a running group has to do: how long it works, and when it writes checkpoints."""
 
     duration: Span | None = None
     """None: the work continues until it is deleted."""

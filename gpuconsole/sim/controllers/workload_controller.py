@@ -106,7 +106,7 @@ def _forget(world: World, key: str) -> bool:
 
 
 def reconcile_family(world: World, key: str) -> None:
-    """Reconcile a parent and its variants."""
+    """Reconcile a workload with its concurrent-admission variants."""
     parent = world.workload(key)
     if parent is None:
         _orphan(world, key)

@@ -118,7 +118,7 @@ SUCCEEDED = "Job finished successfully"
 
 
 def submit(world: World, workload: Workload) -> None:
-    """Add a new Workload to its queue."""
+    """Add a new Workload to its queue, with the history event."""
     world.put(workload)
     world.tell(
         HistoryEventKind.SUBMITTED,
@@ -218,7 +218,7 @@ def make_pods(world: World, workload: Workload) -> None:
 
 
 def refuse(world: World, decision: Refuse) -> None:
-    """Keep the workload pending, and record why."""
+    """Keep a workload pending after a scheduling cycle, and record why it was not admitted."""
     workload = world.workload(decision.workload)
     if workload is None or world.session is None:
         return
