@@ -1,10 +1,7 @@
 """Text of the reports about shared capacity: ledger, fair shares, schedulable capacity.
 
-Text of the ledger: borrowed quota, reclaim victims, starved queues.
-
-Text of the fair-share report: shares with their calculation, and the admission order.
-
-Text of the schedulable-capacity report: gangs that fit on idle GPUs, and fragmentation.
+The ledger has borrowed quota, reclaim victims and starved queues; the fair-share report shares with their calculation,
+and the admission order; schedulable capacity the gangs that fit on idle GPUs, and fragmentation.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +27,7 @@ from gpuconsole.ui.names import called, named
 LOANS = ("LENDER", "BORROWER", "FLAVOR", "GPUS", "SINCE")
 EXPOSURES = ("IF RECLAIMED BY", "FLAVOR", "RECLAIMS", "EVICTED", "GPUS", "LOST GPU-H", "COST $")
 NAMED = 3
-"""Workloads named in the text; -o json names all."""
+"""Maximum number of workloads that the text names; `-o json` names all."""
 
 
 def without_kueue(snapshot: Snapshot) -> str:
@@ -137,7 +134,7 @@ def _of(one: Loan | ReclaimScenario | Starving) -> str:
 
 TREE = ("COHORT / QUEUE", "WEIGHT", "SHARE", "CALCULATION")
 TURNS = ("ORDER", "WORKLOAD", "OUTCOME", "QUEUE", "PRIORITY", "WAIT", "BORROWING", "SHARE IF ADMITTED")
-"""Columns to the right are the first to be cut on a narrow screen."""
+"""Column heads of the admission order, the most important first: a narrow screen cuts the last ones."""
 TABLES = {"Volcano": "volcano_queues", "KAI": "kai_queues"}
 """Engine → table of its queue objects."""
 QUEUES = ("QUEUE", "GPUS", "DESERVED", "SHARE", "PENDING", "ORDER", "RULES")
@@ -145,12 +142,12 @@ QUEUES_IN_UNITS = ("QUEUE", "USED", "DESERVED", "SHARE", "PENDING", "ORDER", "UN
 
 
 def shares_lines(found: ShareReport | None, queues: Sequence[QueueShare], now: Time) -> list[str]:
-    """The report as text."""
+    """Return the fair-share report as text."""
     return lines_of(shares_parts(found, queues, now))
 
 
 def shares_parts(found: ShareReport | None, queues: Sequence[QueueShare], now: Time) -> list[Part]:
-    """The report as lines and tables, engine by engine."""
+    """Return the fair-share report as lines and tables, engine by engine."""
     parts = [_kueue(found, now)] if found is not None and found.tree else []
     for name, rule in RULES.items():
         own = [queue for queue in queues if queue.engine == name]
@@ -249,12 +246,12 @@ OF = {IdleBound.AT_LEAST: "node", IdleBound.AT_MOST: "pod"}
 
 
 def slots_lines(answer: Usefulness, starts: Sequence[StartableGangs], bound: IdleBound = IdleBound.EXACT) -> list[str]:
-    """The report as text."""
+    """Return the schedulable-capacity report as text; `bound` tells whether its numbers are exact or bounds."""
     return lines_of(slots_parts(answer, starts, bound))
 
 
 def slots_parts(answer: Usefulness, starts: Sequence[StartableGangs], bound: IdleBound = IdleBound.EXACT) -> list[Part]:
-    """The report as lines and tables, preceded by the meaning of the marks if its numbers are bounds."""
+    """Return the schedulable-capacity report as lines and tables, preceded by the meaning of the marks of bounds."""
     if bound is IdleBound.EXACT:
         some = answer.cluster.nodes
         return [*_parts(answer, starts, bound), *(["", *_fragments(answer.fragments)] if some else [])]
@@ -302,7 +299,7 @@ def _parts(answer: Usefulness, starts: Sequence[StartableGangs], bound: IdleBoun
 
 
 def starts_unknown(undecided: Iterable[str]) -> tuple[str, ...]:
-    """Parts of the report that are unknown because the next decision cannot be computed."""
+    """Return, for each reason in `undecided`, a text that it is unknown which gangs start in each queue."""
     return tuple(f"gangs that start in each queue: {text}" for text in undecided)
 
 
