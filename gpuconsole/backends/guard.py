@@ -24,16 +24,16 @@ class AuditOutcome(StrEnum):
     """Outcome of an audited command."""
 
     SENT = "sent"
-    """Passed to the backend; its effect arrives as events."""
+    """The command was passed to the backend; its effect arrives as events."""
     READ_ONLY = "read-only"
     FAILED = "failed"
-    """The backend did not accept it."""
+    """The backend did not accept the command."""
     DONE = "done"
     """The live API server carried the command out."""
     REFUSED = "refused"
-    """The backend accepted it, but it was refused later."""
+    """The backend accepted the command, but it was refused later."""
     NO_CHANGE = "so-already"
-    """The backend accepted it, but nothing had to be changed."""
+    """The backend accepted the command, but nothing had to be changed."""
 
 
 _OUTCOMES = {

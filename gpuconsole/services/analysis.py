@@ -162,7 +162,7 @@ class AnalysisService:
         return self._pieces(lambda worker, seen: worker.looks(commands, horizon, against, seen, places), here)
 
     def scores(self, pod: Pod) -> ScoreTable | None:
-        """Every filter and score result of every node for this pod now; None if the engine has no scores.
+        """Return all filter and score results of every node for this pod now; None if the engine has no scores.
 
         Blocks, and raises, as `looks` does.
         """

@@ -60,7 +60,10 @@ LONGEST = 0.25
 
 
 class Loop:
-    """Keeps the ClusterState up to date with a backend. Mutates; `tick` is called by one thread."""
+    """Polls the backend, applies its events to the ClusterState and publishes Snapshots. Mutates.
+
+    `tick` is called by one thread.
+    """
 
     def __init__(
         self,
@@ -371,7 +374,7 @@ class Console:
         return self._recorder is not None
 
     def last_hour(self) -> LastHour:
-        """Totals of the last hour from the history; without a stored history, from the lines in memory.
+        """Totals of the last hour from the history; without a stored history, from the events in memory.
 
         Raises HistoryError.
         """

@@ -25,7 +25,7 @@ INTERVAL = 2.0
 SHARE = 4.0
 """Minimum pause after a forecast, as a multiple of the time that it took."""
 LATEST = 10.0
-"""Seconds after which an unchanged cluster is forecast again, while forecast decisions are outstanding."""
+"""Seconds after which an unchanged cluster is forecast again, while forecast decisions have not been made."""
 
 
 def _same(tables: Sequence[object], seen: Sequence[object]) -> bool:

@@ -55,8 +55,8 @@ class LiveBase:
     def update(self, snapshot: Snapshot) -> Steps[None]:
         """Apply the changes of a new Snapshot; faster the more it shares with the previous one.
 
-        Another call may be made before this one is finished: it finishes the first one. A Snapshot older than the last
-        one is ignored.
+        A second call before the first one is finished finishes that first. A Snapshot older than the last one is
+        ignored.
         """
         yield from self._take_in()
         if snapshot.time < self.at.time:

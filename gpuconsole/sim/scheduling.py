@@ -115,7 +115,7 @@ def wake(world: World) -> None:
 
 
 def run_cycles(world: World) -> Steps[None]:
-    """Run admission cycles until another one would decide nothing else.
+    """Run admission cycles until a further one would change nothing.
 
     Each cycle is a microsecond later than the previous one, so that preemption can tell which workload is the newest.
     """

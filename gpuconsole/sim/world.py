@@ -698,7 +698,7 @@ class World:
         return found
 
     def restart(self, policy: SimPolicy) -> None:
-        """Restart the schedulers with another policy: they know only what the cluster's objects show."""
+        """Restart the schedulers with these settings: afterwards they know only what the cluster's objects show."""
         fleet = self.fleet.fork()
         self.policy = policy
         self.session = None if policy.kueue is None else KueueSession(policy.kueue)

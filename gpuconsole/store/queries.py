@@ -88,7 +88,7 @@ def of_workload(db: sqlite3.Connection, session: int, workload: str) -> Lines:
 
 
 def losses(db: sqlite3.Connection, session: int, before: int) -> Losses:
-    """Lost work of a session in its lines before the number `before`, by (queue, workload).
+    """Lost work in the history events of a session with numbers below `before`, by (queue, workload).
 
     Evictions count; a preemption only repeats the loss of its eviction.
     """
@@ -113,7 +113,7 @@ select min(:bins - 1, (time - :start) * :bins / :hour) as bin, sum(what = 'admit
 
 
 def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> LastHour:
-    """Totals of the hour before `now` in the session's lines before the number `before`."""
+    """Totals of the hour before `now`, from the session's history events with numbers below `before`."""
     start = now - HOUR
     named = {"session": session, "start": start, "before": before, "bins": BINS, "hour": HOUR}
     rows = db.execute(_LAST_HOUR, named).fetchall()
@@ -135,7 +135,7 @@ def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> L
 
 
 def preemption_count(db: sqlite3.Connection, session: int, before: int) -> int:
-    """Count the preemptions in the session's lines before the number `before`."""
+    """Count the preemptions among the session's history events with numbers below `before`."""
     (number,) = db.execute(
         "select count(*) from events indexed by events_preempted where session = ? and n < ? and what = 'preempted'",
         (session, before),

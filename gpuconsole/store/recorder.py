@@ -167,7 +167,7 @@ INTERVAL = 1.0
 CAPACITY = 200_000
 """Maximum history events that wait to be written."""
 PATIENCE = 1.0
-"""Seconds that a producer waits for room before lines are lost (and counted)."""
+"""Seconds that `record` waits for room in the queue before history events are lost (and counted)."""
 
 _INSERT = f"insert into events (session, n, {', '.join(COLUMNS)}) values (?, ?{', ?' * len(COLUMNS)})"
 _DIFFERENCE = "insert into differences values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -225,7 +225,7 @@ class Recorder:
         self._thread.start()
 
     def record(self, lines: Sequence[HistoryEvent]) -> None:
-        """Queue lines. Waits while the queue is full; never raises, and counts dropped lines."""
+        """Queue history events. Waits while the queue is full; never raises, and counts dropped events."""
         with self._room:
             if not self.failed:
                 self._room.wait_for(lambda: len(self._waiting) + len(lines) <= self._capacity, PATIENCE)
@@ -265,7 +265,7 @@ class Recorder:
             del waiting[:-MOST_WAITING]
 
     def unflushed(self) -> Lines:
-        """Lines that are not written yet, or are being written."""
+        """History events by number that are not written yet, or are being written."""
         with self._room:
             return dict(self._waiting)
 
@@ -286,7 +286,7 @@ class Recorder:
             self._written(lines, audits, said, estimates)
 
     def close(self) -> None:
-        """Write queued lines and end the session."""
+        """Write what is queued and end the session."""
         self._closing.set()
         self._thread.join()
         self.flush()
@@ -382,7 +382,7 @@ def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
 
 
 def preemptions(recorder: Recorder, limit: int) -> tuple[HistoryEvent, ...]:
-    """The newest preemptions with their outcomes, oldest line first. Raises HistoryError."""
+    """The newest preemptions of this session with their outcomes, oldest first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if line.what in NEEDED}
     with _reading(recorder) as db:
         stored = queries.preemptions(db, recorder.session, limit)

@@ -106,9 +106,9 @@ UNDECIDED = "telemetry"
 _NUMBERS = count(1)
 """Numbers of long questions, unique in this process."""
 PATIENCE = 120.0
-"""Seconds after which a worker that does not answer is given up."""
+"""Seconds without an answer after which the worker is no longer used."""
 SECOND_CHANCES = 3
-"""How often a replica that differs from the simulation is rebuilt."""
+"""How often a replica that differs from the simulation is rebuilt, before the worker is no longer used."""
 
 
 class ObservedCluster(NamedTuple):

@@ -13,7 +13,7 @@ from gpuconsole.workers.protocol import ENCODER, REQUESTS
 LESS_URGENT = 5
 """Niceness that is added to the process."""
 IDLE = 0.05
-"""Seconds without a request after which garbage is collected and the next question is prepared."""
+"""Seconds without a request after which the process collects garbage and prepares for the next question."""
 
 
 def serve(pipe: Connection, parents: Connection, log_file: Path | None) -> None:

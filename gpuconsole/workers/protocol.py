@@ -21,7 +21,7 @@ from gpuconsole.scheduling.placement import ScoreTable
 
 
 class Carried(Struct, frozen=True):
-    """A command that the simulation carried out, and the virtual time of that."""
+    """A command that the simulation carried out, and the virtual time at which it did."""
 
     at: Time
     command: Command

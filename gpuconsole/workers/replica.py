@@ -66,11 +66,12 @@ from gpuconsole.workers.protocol import (
 FRESH: Span = MINUTE
 """Maximum age of a prepared simulation that is used for another question, if the cluster has not changed."""
 BEHIND: Span = 5 * SECOND
-"""Maximum age of a prepared simulation if only tables of `WORK` have changed, and no object that the question names."""
+"""Maximum age of a prepared simulation if only tables of `WORK` have changed, except objects that the question names.
+"""
 REST: Span = 2 * SECOND
-"""Age at which a new simulation is prepared before the next question, if the cluster has changed."""
+"""Age at which the prepared simulation is replaced before the next question, if the cluster has changed."""
 INTEREST: Span = 2 * MINUTE
-"""Time after a what-if within which another one is expected."""
+"""Time after a what-if for which a new simulation is kept prepared, because another what-if is likely."""
 WORK = ("workloads", "jobs", "pods", "pod_groups", "kai_pod_groups")
 """Tables of workloads and pods, which change all the time; the others describe the configuration of the cluster."""
 

@@ -494,7 +494,7 @@ _FAILURES = msgspec.json.Decoder(_Failure)
 
 
 class Decoder:
-    """Decodes the objects of one kind. `known` are keys of jobs whose pods are kept even without GPUs."""
+    """Decodes the objects of one kind. `known` are the keys of jobs whose pods are kept even without GPUs."""
 
     def __init__(self, served: Served, known: Collection[str] = ()) -> None:
         self.served = served

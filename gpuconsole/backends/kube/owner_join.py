@@ -27,7 +27,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 
 LATELY: Span = MINUTE
-"""Time for which a deleted pod is kept, because the eviction may be reported after the deletion of its pods."""
+"""Time for which a deleted pod is remembered, because its workload's eviction may be reported later."""
 
 
 class WorkloadPods:

@@ -203,7 +203,7 @@ class WatchBackoff:
         self._wake.set()
 
     def rest(self, asked: float = 0.0) -> None:
-        """Wait, longer after each failure in a row; `asked` is the server's minimum in seconds."""
+        """Wait before a retry, longer after each failure in a row; `asked` is the server's minimum in seconds."""
         most = self._pace.longest
         if time.monotonic() < self._eager_until:
             most = min(most, self._pace.eager)

@@ -131,7 +131,7 @@ _USUAL_RETRIES = (5 * SECOND // 1000, 1000 * SECOND)
 
 
 def admitted_pods(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
-    """The new pods that the API server accepts in a namespace, and why it refuses the first of the others.
+    """Return those of the new pods that the API server accepts, and why it refuses the first of the rest (else empty).
 
     Controllers stop creating pods after the first refusal.
     """

@@ -227,7 +227,7 @@ def _reconcile(world: World, group: RunningGroup) -> None:
 def released(world: World, timer: Release) -> None:
     """Release the quota of a workload whose Release timer is due.
 
-    A replica of a Deployment is deleted instead, as another one replaces it.
+    A lost replica of a Deployment is deleted instead, as the Deployment creates a new one.
     """
     workload = world.workload(timer.workload)
     if workload is None or not eviction.is_released_by(workload, timer):
