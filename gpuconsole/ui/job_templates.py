@@ -132,17 +132,17 @@ def _job(request: JobTemplateRequest, name: str, image: str) -> Manifest:
 
 
 def notebook(request: JobTemplateRequest) -> Manifest:
-    """An interactive pod."""
+    """A Job of one interactive pod, a Jupyter notebook."""
     return _job(request, "notebook", "jupyter/pytorch-notebook:latest")
 
 
 def training(request: JobTemplateRequest) -> Manifest:
-    """One pod with the GPUs of a whole node."""
+    """A Job of one pod with the GPUs of a whole node."""
     return _job(request, "train", "pytorch/pytorch:latest")
 
 
 def sweep(request: JobTemplateRequest) -> Manifest:
-    """Many small pods of an indexed Job."""
+    """An indexed Job of many small pods."""
     return _job(request, "trial", "pytorch/pytorch:latest")
 
 

@@ -269,7 +269,7 @@ class FramedScreen(ActingScreen):
     snapshot: reactive[Snapshot] = reactive(EMPTY, init=False)
 
     reads: ClassVar[frozenset[str]] = frozenset()
-    """API resources that the screen needs, of which it says if they are forbidden; empty if there are many."""
+    """API resources (plurals) of its tables: an empty table names those that are forbidden; none stand for all."""
     _failure: str = ""
 
     # Overridden by screens

@@ -103,7 +103,7 @@ def set_theme(app: AppServices, wanted: str) -> None:
 
 
 SPEEDS = (1, 10, 60, 300, 1000, 3600, 10_000)
-"""Speeds that faster and slower step through."""
+"""Simulation speeds through which the actions `faster` and `slower` step."""
 SLOWEST, FASTEST = SPEEDS[0], SPEEDS[-1]
 
 
