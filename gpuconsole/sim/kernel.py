@@ -50,7 +50,7 @@ class PodEnds(Struct, frozen=True, tag="pod-ends"):
 
 
 class Deadline(Struct, frozen=True, tag="deadline"):
-    """A job reaches its activeDeadlineSeconds, if it has been active since that time."""
+    """A job reaches its activeDeadlineSeconds, if it has been active since the timer was set."""
 
     job: str
     since: Time

@@ -33,7 +33,7 @@ class SavedMember(Struct, frozen=True, kw_only=True):
 
 
 class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
-    """Everything that a simulation needs to continue."""
+    """The saved form of a simulation: everything that it needs to continue."""
 
     format: int = FORMAT
     policy: SimPolicy

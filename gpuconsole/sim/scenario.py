@@ -277,7 +277,7 @@ _MADE = (Workload, PodGroup, KaiPodGroup, ProvisioningRequest)
 
 
 def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> Scenario:
-    """Copy a scenario for another scheduler without Kueue; `conf` is the text of volcano-scheduler.conf.
+    """Copy a scenario to run on this scheduler without Kueue; `conf` is the text of volcano-scheduler.conf.
 
     Volcano and KAI get a queue per ClusterQueue, unless one of that name exists: its nominal quota becomes the deserved
     amount, and with its borrowing limit the upper limit.
@@ -306,7 +306,7 @@ def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> 
 
 
 def queued(scenario: Scenario) -> Scenario:
-    """Copy a scenario for Kueue and kube-scheduler, whatever its engines."""
+    """Copy a scenario so that Kueue admits and kube-scheduler places its jobs, whatever engines it names."""
     policy = scenario.policy
     own = policy.placement if isinstance(policy.placement, PlacementPolicy) else PlacementPolicy()
     chosen = replace(policy, kueue=policy.kueue or KueueConfig(), substitute=None, placement=own, second_scheduler=None)

@@ -280,7 +280,7 @@ class VolcanoChange(Struct, frozen=True):
 
 
 class World:
-    """The mutable state of a simulated cluster."""
+    """The mutable state of a simulated cluster, which the controllers change."""
 
     __slots__ = (
         "backoff_at",

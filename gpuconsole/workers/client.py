@@ -430,7 +430,10 @@ class Worker(WorkerClient):
     def forecast(
         self, seen: ObservedCluster, assumed: tuple[str, ...], unseen: tuple[str, ...]
     ) -> tuple[Forecast, ForecastDifferences]:
-        """Forecast Kueue's next decisions in a live cluster; see `ForecastChecker.look`. Raises WorkerError."""
+        """Forecast Kueue's next decisions in a live cluster; see `ForecastChecker.look`. Raises WorkerError.
+
+        `assumed` and `unseen` are sentences about what is assumed, and what is not visible, in it.
+        """
         reply = self.answer(AskForecast(assumed, unseen), seen)
         assert isinstance(reply, ForecastReply)
         return reply.forecast, reply.said

@@ -215,7 +215,7 @@ class ApiServerConnection:
         """Time of the last valid response, by the clock; 0 = never."""
 
     def get(self, path: str, query: Query | None = None, *, accept: str = JSON, read: float = READ) -> ApiResponse:
-        """Send a GET request, `read` is its read timeout in seconds. Raises Unreachable, Refused."""
+        """Send a GET request; `read` is its read timeout in seconds. Raises Unreachable, Refused."""
         return self.send("GET", path, query, accept=accept, read=read)
 
     def send(

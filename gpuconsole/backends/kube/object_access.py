@@ -174,7 +174,7 @@ class _Events(Struct, frozen=True):
 
 
 class KubeObjectAccess:
-    """Implements `ObjectAccess` with the API server. Thread-safe."""
+    """Reads and dry-runs objects of a live cluster through the API server (`ObjectAccess`). Thread-safe."""
 
     def __init__(
         self,

@@ -160,7 +160,7 @@ class WatchTimings(Struct, frozen=True, kw_only=True):
 
     @property
     def until_recheck(self) -> float:
-        """Seconds until the next retry."""
+        """Return the seconds until what cannot be read is tried again: `recheck`, randomly varied."""
         return self.recheck * random.uniform(0.9, 1.1)
 
 

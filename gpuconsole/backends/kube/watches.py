@@ -47,7 +47,7 @@ def _turn(watch: Watch) -> int:
 
 
 class Watches:
-    """All watches of a cluster, one thread each. Mutable; status properties are thread-safe."""
+    """Starts, retries and stops the watches of a cluster, a thread each. Mutable; status properties are thread-safe."""
 
     def __init__(
         self,

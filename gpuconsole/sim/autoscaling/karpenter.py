@@ -119,7 +119,7 @@ MULTI, SINGLE = "multi", "single"
 
 
 def gather(world: World, policy: KarpenterPolicy) -> None:
-    """Continue disruptions under way, and set the timers that the changes require."""
+    """After changes, continue the disruptions that are under way, and set the timers that the changes require."""
     _continue_orders(world)
     batch_pods(world, policy)
     poll(world, _next_tick(world.now, policy.poll))

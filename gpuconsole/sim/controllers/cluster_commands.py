@@ -94,7 +94,7 @@ def fail_node(world: World, name: str) -> Refusal:
 
 
 def restore_node(world: World, name: str) -> Refusal:
-    """Restore a failed node."""
+    """Make a failed node ready again."""
     node = world.node(name)
     if node is None:
         return _no_node(name)

@@ -150,7 +150,7 @@ def latest_run(job: Job, rules: CronRules, now: Time) -> Time | None:
 
 
 def skips_missed_runs(rules: CronRules) -> bool:
-    """True if runs that are due while an earlier one is active are skipped, not started after it (Spark operator)."""
+    """True if a run that becomes due while an earlier one is active is dropped (Spark operator), not started later."""
     return rules.makes == _SPARK
 
 
@@ -160,7 +160,7 @@ def _name(parent: Job, rules: CronRules, scheduled: Time) -> str:
 
 
 def job_for_run(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now: Time) -> Job:
-    """The Job of a CronJob for one scheduled time."""
+    """Return the Job that a CronJob creates for one scheduled time."""
     return Job(
         kind=rules.makes,
         namespace=parent.namespace,

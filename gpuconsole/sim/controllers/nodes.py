@@ -36,7 +36,7 @@ def fail(world: World, node: Node) -> None:
 
 
 def restore(world: World, node: Node) -> None:
-    """Restore a failed node, empty."""
+    """Make a failed node ready again; it has no pods."""
     world.put(replace(node, ready=True, not_ready_since=None))
     world.tell(HistoryEventKind.NODE_UP, node=node.name, **world.devices.of_node(node))
 
@@ -51,7 +51,7 @@ def remove(world: World, node: Node) -> None:
 
 
 def lose_pods(world: World, name: str) -> None:
-    """Fail the pods of a node; terminating ones are deleted."""
+    """Fail the pods of a node that is lost; those that were terminating are deleted."""
     for pod in pods_on(world, name):
         if pod.deleted:
             pods.vanish(world, pod)

@@ -376,7 +376,7 @@ def proceed(world: World) -> None:
 
 
 def start(world: World, job: Job) -> None:
-    """Reconcile a new Volcano Job."""
+    """Let Volcano's job controller reconcile a new Volcano Job."""
     ask(world, request_of_job(job))
 
 

@@ -231,7 +231,7 @@ def _group_of(world: World, key: str) -> RunningGroup | None:
 
 
 def meant(world: World, key: str) -> str:
-    """Resolve the name in a command to a Workload's key: the key itself, or the name of the Workload's job."""
+    """Return the key of the Workload that a command names by its own key or by its job's name; else `key` itself."""
     workload = None if world.workload(key) is not None else _workload_of(world, key)
     return key if workload is None else workload.key
 
