@@ -51,7 +51,7 @@ COLUMNS = (RESOURCES, *PREDICATES, TOPOLOGY)
 NO_GPU_TO_SHARE = "node(s) didn't have enough resources: GPUs"
 NO_DOMAIN = "no domain of the topology that takes the group has the node"
 UNIT = 100
-"""The table has scores in hundredths, as the density score is a fraction."""
+"""Hundredths: factor of the scores in a score table, because the density score is a fraction."""
 
 
 def score_table(session: KaiSession, task: PodInfo) -> ScoreTable:
@@ -274,7 +274,7 @@ class KaiEngineState(Struct, frozen=True):
     alarm: Time | None
     """When time alone will change a decision, without an event; None if never."""
     rung: Time
-    """The alarm that was returned last."""
+    """The time of the alarm that was returned last."""
     usage: list[Stretch]
     """Allocations of the usage window, for fair shares by past usage."""
 

@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity
 from gpuconsole.scheduling.kai.messages import NodeError
 
 NodeSet = list[KaiNodeInfo]
-"""Nodes on which a job, or a group of its tasks, may be placed."""
+"""The nodes on which a job, or a group of its tasks, may be placed."""
 
 
 class VictimJob(Struct, frozen=True):

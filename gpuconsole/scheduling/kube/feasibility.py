@@ -110,17 +110,17 @@ Entry = tuple[int, str, int]
 
 
 class NodeFeasibility(Struct, frozen=True, gc=False):
-    """Filter results and score of one node for the pod."""
+    """Whether and how well one node fits pods of the class: filter results and score."""
 
     slots: int = 0
-    """How many such pods fit now."""
+    """How many pods of the class fit on the node now."""
     fit: int = 0
     """Weighted sum of the scores that are not normalised."""
     raw_scores: RawScores = (0, 0)
     """NodeAffinity's and TaintToleration's scores before they are normalised."""
     reasons: tuple[str, ...] = ()
     unresolvable: bool = False
-    """Preemption cannot help (UnschedulableAndUnresolvable)."""
+    """True if preemption on the node cannot help (UnschedulableAndUnresolvable)."""
 
 
 ABSENT = NodeFeasibility(unresolvable=True)
@@ -245,7 +245,7 @@ class FeasibilityCache:
         return self._verdicts[number]
 
     def fits(self, number: int) -> bool:
-        """True if the node takes such a pod now."""
+        """True if a pod of the class fits on the node now."""
         return self._verdicts[number].slots > 0
 
     def unresolvable(self, number: int) -> bool:

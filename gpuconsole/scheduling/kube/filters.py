@@ -69,9 +69,7 @@ def group_missing(gang: str) -> str:
 
 
 def composite_missing(gang: str, parent: str) -> str:
-    """The message of a gang that is not tried because the CompositePodGroup `parent`, above its PodGroup, is
-    missing.
-    """
+    """The message of a gang that is not tried because `parent`, a CompositePodGroup above it, is missing."""
     return f"gang {gang} waits for CompositePodGroup {parent}: it does not exist"
 
 

@@ -70,7 +70,7 @@ class InterPodAffinityState(Struct, frozen=True):
     shunning: Mapping[Domain, int]
     """Pods whose required anti-affinity terms match the pod, by domain."""
     alone: bool
-    """No pod matches the required affinity terms, but the pod itself does: the first of its group may go anywhere."""
+    """True if only the pod itself matches its required affinity: the first pod of a group may go to any domain."""
 
 
 def has_pod_affinity(pod: Pod) -> bool:
@@ -101,7 +101,7 @@ def _in_namespace(term: PodTerm, owner: Pod, namespace: str, known: Mapping[str,
 
 
 def nearness(pod: Pod, around: PodLister) -> InterPodAffinityState:
-    """Count matching pods by topology domain over all nodes."""
+    """Count the existing pods that matter for a pod's required affinity and anti-affinity, by topology domain."""
     said = (pod.template.pod_affinity, pod.template.pod_anti_affinity)
     groups = around.groups() if any(one is not None and one.required for one in said) else around.with_affinity()
     return _counted(InterPodAffinityState({}, {}, {}, False), pod, groups, around.namespaces, 1)

@@ -52,7 +52,7 @@ NEVER = "Never"
 
 
 class PlacementState:
-    """Nodes, placed pods, pending pods and nominations. Mutates."""
+    """The state that passes work on: nodes, placed and pending pods, gangs, nominations and claims. Mutates."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self.board = NodeCache(policy)
@@ -99,7 +99,7 @@ class PlacementState:
             self.stir()
 
     def stir(self) -> None:
-        """Record an event that may make a refused pod schedulable."""
+        """Record an event after which refused pods are tried again, such as freed capacity."""
         self.freed += 1
         self.stirred = True
 
@@ -134,7 +134,7 @@ class PlacementState:
         return seat
 
     def seat_of(self, key: str) -> AssignedPod | None:
-        """The pod's assignment on its node, if it has one."""
+        """The pod's assignment to a node; None if it has none."""
         home = self._homes.get(key)
         return None if home is None else self.board.nodes[home[0]].seats[key]
 

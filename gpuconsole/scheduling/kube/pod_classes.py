@@ -28,7 +28,7 @@ DEFAULT = SchedulerProfile(scores=())
 
 
 class PodClass(Struct, frozen=True, eq=False):
-    """Requirements of one class of pods. Compared by identity: `PodClasses` makes one for each distinct class."""
+    """What a class of pods requires of a node. Compared by identity: `PodClasses` creates one for each class."""
 
     requests: Mapping[str, int]
     """Requested amount by resource, without zeros."""
@@ -118,23 +118,23 @@ NO_OWNERS = ""
 
 
 class AssignedPod(Struct, frozen=True):
-    """A pod's assignment to a node."""
+    """A pod on a node, with the GPUs and MIG instances that it has."""
 
     pod: str
     shape: PodClass
     priority: int
     since: Time
-    """When it was bound."""
+    """When the pod was bound."""
     gpus: tuple[int, ...] = ()
     leaving: bool = False
-    """It is terminating, and holds its resources until it is gone."""
+    """True if the pod is terminating; it holds its resources until it is gone."""
     slices: tuple[MigInstance, ...] = ()
     who: Pod | None = None
     """The Pod object, for plugins that match labels."""
 
     @property
     def importance(self) -> tuple[int, Time, str]:
-        """Sort key, the most important pod first (kube-scheduler's MoreImportantPod, then by key)."""
+        """Sort key of victims, the most important pod first (kube-scheduler's MoreImportantPod, then by key)."""
         return (-self.priority, self.since, self.pod)
 
 

@@ -31,7 +31,7 @@ Placement = tuple[int, ...]
 
 
 class GroupTree(Struct, frozen=True, kw_only=True):
-    """A PodGroup with its pods, or a CompositePodGroup with its child groups."""
+    """A gang's hierarchy: a PodGroup with its pods, or a CompositePodGroup with its child groups."""
 
     name: str
     """`namespace/name`"""
@@ -45,13 +45,13 @@ class GroupTree(Struct, frozen=True, kw_only=True):
 
     @property
     def gangs(self) -> tuple[PodGang, ...]:
-        """The gangs of all PodGroups in it."""
+        """The gangs of all PodGroups in the hierarchy."""
         own = (self.gang,) if self.gang is not None else ()
         return (*own, *(gang for child in self.children for gang in child.gangs))
 
     @property
     def is_constrained(self) -> bool:
-        """True if scheduling it takes more than placing the pods of one PodGroup anywhere."""
+        """True if placing the group takes more than placing the pods of one PodGroup anywhere."""
         return bool(self.topology_key or self.children)
 
 

@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodCl
 
 
 class DisruptionAllowance(Struct, frozen=True):
-    """A budget and how many of its pods may be disrupted now (status.disruptionsAllowed)."""
+    """A PodDisruptionBudget, and how many of its pods may be disrupted now (status.disruptionsAllowed)."""
 
     namespace: str
     selector: LabelSelector
@@ -76,7 +76,7 @@ class Victims(Struct, frozen=True):
     """The pods that preemption evicts on one node; empty if it is enough to wait for terminating pods."""
 
     seats: tuple[AssignedPod, ...]
-    """To be evicted, the most important first."""
+    """The pods to evict, the most important first."""
     rank: Rank
     """(budget violations, highest priority, sum of priorities, number of victims, −earliest start among those of the
     highest priority). The lowest rank is chosen, the first node on ties."""

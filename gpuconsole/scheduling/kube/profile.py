@@ -66,7 +66,7 @@ Type = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
 
 
 class ScoringStrategy(Struct, frozen=True, kw_only=True):
-    """NodeResourcesFit's scoringStrategy."""
+    """How NodeResourcesFit scores nodes (its argument scoringStrategy)."""
 
     type: Type = "LeastAllocated"
     resources: Weights = CPU_AND_MEMORY
@@ -86,7 +86,7 @@ class BackoffSettings(Struct, frozen=True):
 
 
 class SchedulerProfile(Struct, frozen=True, kw_only=True):
-    """Plugins, weights and arguments of one scheduler."""
+    """The configuration of one scheduler: plugins with weights and arguments, and limits of the search."""
 
     name: str = "default-scheduler"
     filters: tuple[str, ...] = FILTERS
@@ -160,9 +160,9 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
     affinity_weight: int = 2
     taint_weight: int = 3
     gangs: bool = True
-    """False places the pods of a gang one by one, as plain kube-scheduler does."""
+    """True if gangs are placed all or nothing; False places their pods one by one, as plain kube-scheduler does."""
     preemption: bool = True
-    """False leaves out the PostFilter step: no pod is ever evicted for another."""
+    """True if pods may preempt; False leaves out the PostFilter step, so that no pod is evicted for another."""
     profile: SchedulerProfile | None = None
     """A profile of a KubeSchedulerConfiguration; it replaces score, resources and weights."""
 
@@ -371,7 +371,7 @@ FIELDS = (
 
 
 class ParsedKubeSchedulerConfiguration(Struct, frozen=True):
-    """The configuration of a file, and findings about it."""
+    """The profiles of a configuration file, and findings about the file."""
 
     profiles: tuple[SchedulerProfile, ...]
     findings: tuple[Finding, ...] = ()

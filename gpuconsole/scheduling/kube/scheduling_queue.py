@@ -26,14 +26,14 @@ Kind = tuple[object, ...]
 
 
 class PendingPod(Struct, frozen=True, kw_only=True):
-    """A pending pod."""
+    """A pod in the queue, with what its placement depends on."""
 
     pod: str
     created: Time
     shape: PodClass
     priority: int
     never: bool
-    """preemptionPolicy Never: it preempts no pods."""
+    """True if the pod preempts no others (preemptionPolicy Never)."""
     gang: str = ""
     """`namespace/gang`, even if gangs are not scheduled all or nothing; empty without a gang."""
     size: int = 0
@@ -322,7 +322,7 @@ class Queue:
             self._own.discard(name)
 
     def in_gang(self, waiter: PendingPod) -> bool:
-        """True if the pod belongs to a gang that is scheduled all or nothing."""
+        """True if the pod belongs to a gang that is placed all or nothing."""
         return self.whole and bool(waiter.gang)
 
     def replace(self, waiter: PendingPod) -> None:

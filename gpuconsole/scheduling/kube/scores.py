@@ -89,8 +89,9 @@ def allocation(formula: str, lines: Scored) -> Callable[[NodeState], int]:
 
 
 def ratio(shape: tuple[tuple[int, int], ...], lines: Scored) -> Callable[[NodeState], int]:
-    """Score function Σ weight · score / Σ weight, rounded, over resources that score above 0
-    (requested_to_capacity_ratio.go).
+    """Make a node's score function Σ weight · score / Σ weight over resources that score above 0, rounded.
+
+    Each resource is scored by utilization with `broken_line` (requested_to_capacity_ratio.go).
     """
 
     def score(state: NodeState) -> int:
@@ -143,7 +144,7 @@ def normalised(raw_score: tuple[int, int], highest: tuple[int, int]) -> tuple[in
 
 
 Weighing = tuple[int, int]
-"""Weights of NodeAffinity's and TaintToleration's scores."""
+"""(weight of NodeAffinity's score, weight of TaintToleration's score)."""
 
 
 def weighing(rules: SchedulerProfile) -> Weighing:
@@ -189,7 +190,7 @@ class Images:
         return self.rate([container.image for container in containers], node)
 
     def rate(self, images: Sequence[str], node: Node) -> int:
-        """The same score for a pod's images, one for each container."""
+        """As `score`, for the images of a pod, one for each container."""
         held = (_normal(image) for image in images)
         total = sum(
             int(node.images[image] * (self._holders[image] / self._total)) for image in held if image in node.images

@@ -372,7 +372,7 @@ class KubePlacement:
         return alarm
 
     def stir(self) -> None:
-        """Let the next pass check pods whose back-off is over."""
+        """Let the next pass try pods whose back-off is over."""
         self._ledger.stirred = True
 
     def deadlock(self) -> PlacementDeadlock | None:
@@ -462,7 +462,7 @@ class KubePlacement:
         return SchedulingPass(self._ledger, now).run()
 
     def prepare(self) -> None:
-        """Fill the caches for the existing classes of pods, the most common first."""
+        """Fill the caches before the first pass, for the existing classes of pods, the most common first."""
         kinds = Counter((seat.shape, seat.priority) for state in self._board.nodes for seat in state.seats.values())
         kinds.update((waiter.shape, waiter.priority) for waiter in self._queue.waiters.values())
         for (shape, priority), _ in kinds.most_common(_PREPARED):

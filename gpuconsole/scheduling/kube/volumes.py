@@ -64,7 +64,7 @@ class Storage(Struct, kw_only=True):
     _sorted: Volumes | None = None
 
     def class_of(self, claim: PersistentVolumeClaim) -> str:
-        """The class that the claim names, else the newest default class; empty if neither exists."""
+        """The storage class that the claim names, else the newest default class; empty if neither exists."""
         if claim.storage_class is not None:
             return claim.storage_class
         defaults = sorted(
@@ -154,7 +154,7 @@ class VolumeBindingPlan(Struct, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """True if something has to be bound before the pod."""
+        """True if a volume has to be bound or provisioned before the pod is bound."""
         return bool(self.bindings or self.provisions)
 
     @property
@@ -306,8 +306,7 @@ ZONES: Mapping[str, str] = {
 
 
 def zone_trouble(pod: Pod, storage: Storage) -> str:
-    """Why VolumeZone rejects the pod for all nodes: a claim without a volume, or a missing object; empty if it does
-    not.
+    """Why VolumeZone rejects the pod for all nodes: an unbound claim or a missing object; empty if it does not.
 
     Unbound claims of a WaitForFirstConsumer class are skipped.
     """

@@ -114,7 +114,7 @@ class VolcanoPluginOption(Struct, frozen=True, kw_only=True):
 
 
 Tier = tuple[VolcanoPluginOption, ...]
-"""Plugins that vote together; the next tier is asked if this one does not decide."""
+"""Plugins that decide together; the next tier is asked only if they do not decide."""
 
 
 def tier(*names: str) -> Tier:
@@ -139,7 +139,7 @@ class VolcanoConfiguration(Struct, frozen=True, kw_only=True):
 
 
 class ParsedVolcanoConfiguration(Struct, frozen=True):
-    """The configuration of a file, and findings about it."""
+    """The configuration of a volcano-scheduler.conf, and findings about the file."""
 
     configuration: VolcanoConfiguration
     findings: tuple[Finding, ...] = ()
@@ -170,11 +170,11 @@ tiers:
 
 
 GATES = ("DynamicResourceAllocation", "StorageCapacityScoring")
-"""Feature gates of Kubernetes that change vc-scheduler's predicates: ResourceClaims, and scores of volumes."""
+"""Feature gates of Kubernetes that vc-scheduler's predicates depend on: ResourceClaims, and scores of volumes."""
 
 
 class VolcanoPolicy(Struct, frozen=True, kw_only=True, tag="Volcano", tag_field="engine"):
-    """Options of the Volcano engine, which then places pods."""
+    """The user's settings for the Volcano engine, which places pods if they are given."""
 
     conf: str = HELM_CONF
     """Text of volcano-scheduler.conf."""

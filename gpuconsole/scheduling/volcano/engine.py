@@ -39,7 +39,7 @@ from gpuconsole.scheduling.volcano.store import VolcanoStore, grouped, ungrouped
 
 RESOURCES = "NodeResources"
 UNIT = 100
-"""Weighted scores are in hundredths because some are fractions."""
+"""Hundredths: factor of the weighted scores in a score table, because some scores are fractions."""
 Columns = Mapping[tuple[str, int], Mapping[str, float]]
 """(plugin, weight) → raw score by node name."""
 
@@ -273,7 +273,7 @@ class VolcanoEngineState(Struct, frozen=True, kw_only=True):
     said: dict[str, str] = {}
     """Last reported message of PodGroups that do not run, by key."""
     rung: Time = 0
-    """The alarm that was returned last."""
+    """The time of the alarm that was returned last."""
 
 
 class VolcanoPlacement(SessionPlacement):

@@ -63,10 +63,9 @@ class CannotPlace(Exception):
 
 
 class VolcanoStatement:
-    """Steps that are committed or undone together. Mutates the session at once; `commit` makes steps final, `discard`
-    undoes them.
+    """Evictions and placements that are committed or undone together. Mutates the session at once.
 
-    Volcano 1.15 framework/statement.go.
+    `commit` makes the steps final, `discard` undoes them (Volcano 1.15 framework/statement.go).
     """
 
     def __init__(self, session: "VolcanoSession") -> None:
@@ -176,9 +175,9 @@ class Sharding(StrEnum):
 
     NONE = ""
     SOFT = "soft"
-    """It uses them if no node of its own shard will do."""
+    """The scheduler uses them if no node of its own shard will do."""
     HARD = "hard"
-    """It never uses them."""
+    """The scheduler never uses them."""
 
 
 class CycleData(Protocol):
@@ -198,9 +197,7 @@ class OpenBudget(Struct, frozen=True, kw_only=True):
     """Names of pods whose disruption is under way (status.disruptedPods)."""
 
     def covers(self, pod: Pod) -> bool:
-        """True if the budget selects this pod and its disruption is not under way; an empty selector selects no pod
-        here.
-        """
+        """True if the budget selects this pod, whose disruption is not under way; an empty selector selects none."""
         if pod.namespace != self.namespace or self.selector is None or pod.name in self.disrupted:
             return False
         asks = self.selector.match_labels or self.selector.match_expressions
@@ -236,7 +233,7 @@ class VolcanoPlugin(Protocol):
     """A scheduler plugin; one instance serves one session and keeps that session's state. Mutates."""
 
     name: ClassVar[str]
-    """As volcano-scheduler.conf names it."""
+    """The plugin's name in volcano-scheduler.conf."""
 
     def __init__(self, arguments: VolcanoArguments) -> None:
         """Read the plugin's arguments; a missing or malformed one takes its default."""

@@ -25,7 +25,7 @@ REJECT = -1
 
 
 class Invalid(Struct, frozen=True):
-    """Why a job may not be scheduled in this session (api.ValidateResult)."""
+    """Result of a job's validation: why it may not be scheduled in this session (api.ValidateResult)."""
 
     reason: str
     message: str
@@ -58,9 +58,7 @@ class Purpose(Enum):
 
 
 class EventHandler(Struct, frozen=True):
-    """Callbacks when a task gets a node in this session (allocated or pipelined), and when it loses it (undone or
-    evicted).
-    """
+    """A plugin's callbacks for a task that gets a node in this session, or loses it; None if it has none."""
 
     allocate: Callable[[TaskInfo], None] | None = None
     deallocate: Callable[[TaskInfo], None] | None = None
@@ -193,9 +191,7 @@ class SessionPlugins:
         return said < 0 if said else (left.queue.created, left.uid) < (right.queue.created, right.uid)
 
     def victim_queue_first(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> bool:
-        """True if victims of the left queue are evicted first for a preemptor's queue; by default queues in reverse
-        order.
-        """
+        """True if victims of the left queue are evicted first for `preemptor`; by default in reverse queue order."""
         for order in self._all(self.functions.victim_queue_order, None):
             if said := order(left, right, preemptor):
                 return said < 0
@@ -349,9 +345,7 @@ class SessionPlugins:
         return scores
 
     def job_gradients(self, job: JobInfo, below: HyperNodeInfo, purpose: Purpose) -> Gradients:
-        """Candidate hyper nodes for a job at or below a given one, preferred group first; without a plugin only that
-        one.
-        """
+        """Candidate hyper nodes for a job at or below `below`, preferred group first; without a plugin only `below`."""
         for said in self._all(self.functions.job_gradients, Flag.HYPER_NODE_GRADIENT):
             return said(job, below, purpose)
         return [[below]]

@@ -392,8 +392,7 @@ def _matters(pod: Pod) -> Pod:
 
 
 def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Iterable[str]) -> OpenBudget:
-    """A budget with its allowed disruptions: healthy pods above the required number, as the disruption controller
-    counts.
+    """A budget with its allowed disruptions: healthy pods above the required number, as in Kubernetes.
 
     `pods` are those of the cluster, `healthy` the keys of those that are ready.
     """

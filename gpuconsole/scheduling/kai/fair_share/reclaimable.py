@@ -55,7 +55,7 @@ def may_take(
 
 
 class Reclaimer(Struct, frozen=True):
-    """The reclaiming job: its queue, its request, and whether it is preemptible."""
+    """What reclaim has to know of the reclaiming job: its queue, its request, and whether it is preemptible."""
 
     queue: str
     needed: ResourceAmounts

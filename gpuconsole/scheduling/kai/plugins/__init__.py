@@ -48,4 +48,4 @@ PLUGINS: Mapping[str, Callable[[KaiPluginArguments], KaiPlugin]] = {
     "taskorder": TaskOrder,
     "topology": TopologyAware,
 }
-"""Other plugins, such as snapshot, are ignored: they do not affect decisions."""
+"""Plugin name → its class. Other plugins, such as snapshot, are ignored: they do not affect decisions."""

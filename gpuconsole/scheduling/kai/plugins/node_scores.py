@@ -123,7 +123,7 @@ class NodePlacement:
         return node.free_of(name)
 
     def weigh(self, value: float | None, least: float, most: float) -> float:
-        """The binpack score; 0 without a value."""
+        """The binpack score, higher for the less free; 0 without a value."""
         return 0 if value is None else node_pack_score(value, least, most)
 
 
@@ -133,7 +133,7 @@ def resource_of(task: PodInfo) -> str:
 
 
 def node_pack_score(free: float, least: float, most: float) -> float:
-    """0 for the node with the most free, 9 for the one with the least."""
+    """The binpack score: 0 for the node with the most free, 9 for the one with the least."""
     if most == 0:
         return 0
     if least == most:
@@ -142,7 +142,7 @@ def node_pack_score(free: float, least: float, most: float) -> float:
 
 
 def node_spread_score(node: KaiNodeInfo, name: str) -> float:
-    """The free fraction of the node's resource."""
+    """The spread score: the free fraction, 0 to 1, of the node's resource."""
     has = node.gpu_count if name == GPU else node.allocatable.get(name)
     return node.free_of(name) / has if has else 0
 

@@ -300,7 +300,7 @@ class DynamicResourcesPlugin:
 
 
 def refuse(session: KaiSession, task: PodInfo, job: PodGroupInfo) -> str | None:
-    """Why a claim of the task cannot be used; None if all can."""
+    """Why dynamicresources rejects the task for all nodes: a claim cannot be used; None if all can."""
     for reference in task.spec.claims:
         if not reference.claim:
             pod = f"{task.namespace}/{task.name}"

@@ -69,7 +69,7 @@ class Contender(Struct, frozen=True):
         return any(allowed[name] == 0 and held[name] > 0 for name in RESOURCES)
 
     def share(self, total: Quantities) -> float:
-        """Its dominant share with the job and without the victims."""
+        """The queue's dominant share with the job and without the victims."""
         extra = self.needed
         for victim in self.victims:
             extra = minus(extra, of_amounts(victim.allocated))

@@ -302,8 +302,7 @@ class TopologyAware:
         tasks: Sequence[PodInfo],
         nodes: NodeSet,
     ) -> list[NodeSet]:
-        """The node sets on which a group may be placed: one for each domain that fits it, the narrowest and fullest
-        first.
+        """The node sets on which a group may be placed: one for each fitting domain, the narrowest and fullest first.
 
         All nodes without a topology constraint or without tasks. Raises NoNodes.
         """

@@ -146,7 +146,7 @@ _NOT_GROWN = (
     " with accumulation of potential victims. "
 )
 Domain = tuple[str, str, str]
-"""Topology, level, and the value of the level's label."""
+"""A topology domain: (topology, level, value of the level's label)."""
 
 
 def free_gpus(node: KaiNodeInfo) -> float:
@@ -205,13 +205,13 @@ class IdleGpus:
         return found
 
     def could_do(self, scenario: GrowingScenario) -> bool:
-        """False if the pending tasks cannot get their GPUs. Raises NotGrown."""
+        """False if single nodes cannot give the pending tasks their GPUs. Raises NotGrown."""
         self.absorb(scenario)
         needs = sorted((task.request.gpus + task.request.claimed for task in scenario.pending), reverse=True)
         return match_greedily(needs, self.best, lambda name: self.free[name])
 
     def absorb(self, scenario: GrowingScenario, first: bool = False) -> None:
-        """Add the GPUs of new victims to the free ones. Raises NotGrown."""
+        """Count the GPUs of the scenario's new victims as free. Raises NotGrown."""
         stranger = next((task.uid for task in scenario.pending if task.uid not in self._pending), None)
         if stranger is not None:
             where = "in the scenario given at the AccumulatedIdleGpus ctor"

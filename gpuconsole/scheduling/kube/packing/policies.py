@@ -312,12 +312,12 @@ Name = Literal["random", "dot-product", "gpu-clustering", "gpu-packing", "best-f
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """A packing policy. Call it only for capacity that fits the demand."""
+    """A packing policy: a score of nodes and a choice of GPUs. Both apply only to nodes that fit the pod."""
 
     score: Callable[[FreeCapacity, PodDemand, Fragmentation], int]
-    """The higher the better."""
+    """The score of a node for a pod; the higher the better."""
     choose: Callable[[FreeCapacity, PodDemand, Fragmentation, Random], tuple[int, ...]]
-    """Indices of the GPUs that the pod gets there."""
+    """Indices of the GPUs that a pod gets on a node."""
     draws: bool = False
     """True if the node is drawn at random from all that fit the pod, so that `score` is not used."""
 

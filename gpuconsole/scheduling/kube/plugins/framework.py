@@ -215,7 +215,7 @@ def resources_fit_score(rules: SchedulerProfile, shape: PodClass, images: Images
 
 
 ALWAYS = (CPU, MEMORY, "ephemeral-storage")
-"""Resources that count even for a pod that does not ask for them."""
+"""Resources that count even for a pod that does not request them."""
 
 
 def balanced_allocation_score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:

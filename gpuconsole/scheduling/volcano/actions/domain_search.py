@@ -80,11 +80,10 @@ class TaskPlacement:
         return Finder(self.session, remembers=self._remembers, memo=self.memo)
 
     def tasks(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], hyper_node: str) -> VolcanoStatement | None:
-        """Place a sub-job's tasks on nodes of a hyper node until it is ready; None if it is neither ready nor pipelined
-        then.
+        """Place a sub-job's tasks in a hyper node until it is ready; None, with placements undone, if it gets neither
+        ready nor pipelined.
 
-        Its placements are undone in that case. Tasks are taken out of the heap as they are tried
-        (allocateResourcesForTasks).
+        Tasks are taken out of the heap as they are tried (allocateResourcesForTasks).
         """
         session = self.session
         nodes = session.real_node_list.get(hyper_node)

@@ -38,7 +38,7 @@ class Bundle(Struct, frozen=True, kw_only=True):
 
     @property
     def frees(self) -> Resource:
-        """Resources of its tasks."""
+        """The resources that evicting its tasks releases."""
         return requested(self.tasks)
 
     @property
@@ -255,7 +255,7 @@ MOST_DOMAINS = 8
 
 
 class GangOptions(Struct, frozen=True, kw_only=True):
-    """Arguments of gangpreempt and gangreclaim."""
+    """Arguments of the gangpreempt and gangreclaim actions."""
 
     most_domains: int = MOST_DOMAINS
     """How many domains are tried for each job (maxDomains)."""

@@ -23,7 +23,7 @@ HYPER_NODE = "HyperNode"
 
 
 class HyperNodeInfo(Struct, eq=False):
-    """A hyper node in the tree. Mutates only while the tree is built."""
+    """A hyper node with its parent and children in the tree. Mutates only while the tree is built."""
 
     name: str
     tier: int = 0

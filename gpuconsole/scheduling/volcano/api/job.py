@@ -41,7 +41,7 @@ SCHEDULABLE_REASON = "Schedulable"
 
 
 class PredicateCode(IntEnum):
-    """Result code of a predicate."""
+    """Result code of a predicate that rejected a task: whether evictions may help."""
 
     SUCCESS = 0
     ERROR = 1
@@ -94,7 +94,7 @@ class FitError(Struct, frozen=True):
 
 
 class FitErrors:
-    """Why a task fits on none of the nodes. Mutates by `put`."""
+    """Why a task fits on no node, by node. Mutates by `put`."""
 
     __slots__ = ("hyper_node", "nodes", "text")
 
@@ -335,7 +335,9 @@ class Roles:
         return not self.judged or self._enough(self._count(statuses) + self._best_effort())
 
     def starving(self) -> bool:
-        """True if a role has too few ready or pipelined tasks, or if roles are not judged (CheckTaskStarving)."""
+        """True if a role has too few ready or pipelined tasks, or if roles' minimums do not apply
+        (CheckTaskStarving).
+        """
         return not self.judged or not self._enough(self._count(READY_STATUS | {TaskStatus.PIPELINED}))
 
     def continue_allocating(self, sub_job: str) -> bool:
@@ -549,6 +551,7 @@ class JobInfo(Gang):
 
     @property
     def allocated_task_num(self) -> int:
+        """Number of tasks that hold what they requested."""
         return self.count(ALLOCATED_STATUS)
 
     @property

@@ -30,7 +30,7 @@ class QueueInfo:
 
     @property
     def reclaimable(self) -> bool:
-        """True if other queues may reclaim from it."""
+        """True if other queues may reclaim resources from this one."""
         return self.queue.reclaimable
 
 
@@ -117,9 +117,7 @@ class QueueAttributes:
         self.elastic.add(job.elastic_resources())
 
     def wanting(self, least: Resource) -> Resource:
-        """What the queue would need with a further job of these minResources: allocated and inqueue, less elastic
-        resources.
-        """
+        """The queue's need with a further job of these minResources: allocated and inqueue, less elastic resources."""
         return least.clone().add(self.allocated).add(self.inqueue).sub(self.elastic)
 
     def copy_into(self, twin: "QueueAttributes") -> None:

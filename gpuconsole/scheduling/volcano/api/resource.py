@@ -148,7 +148,7 @@ class Resource:
             self.set_scalar(name, value)
 
     def add(self, other: "Resource") -> "Resource":
-        """Add in place, and return itself."""
+        """Add another vector in place, and return itself."""
         self.cpu += other.cpu
         self.memory += other.memory
         if other.scalars:
@@ -195,7 +195,7 @@ class Resource:
         return self
 
     def less_equal(self, other: "Resource", default: Default) -> bool:
-        """True if no amount is more than in the other, within the tolerance."""
+        """True if no amount is more than in `other`, within the tolerance; `default` stands for unnamed amounts."""
         if self.cpu - other.cpu >= TOLERANCE or self.memory - other.memory >= TOLERANCE:
             return False
         mine, theirs = self.scalars or {}, other.scalars or {}
@@ -241,7 +241,7 @@ class Resource:
         ]
 
     def less_partly(self, other: "Resource", default: Default) -> bool:
-        """True if any amount is less than in the other."""
+        """True if any amount is less than in `other`; `default` stands for unnamed amounts."""
         if self.cpu < other.cpu or self.memory < other.memory:
             return True
         mine, theirs = self.scalars or {}, other.scalars or {}
@@ -329,5 +329,5 @@ def counted(names: Iterable[str]) -> list[str]:
 
 
 def exceeded_part(left: Resource, right: Resource) -> Resource:
-    """The amounts by which the left vector exceeds the right one."""
+    """The amounts by which `left` exceeds `right`, resource by resource."""
     return left.diff(right, ZERO)[0]

@@ -24,7 +24,7 @@ NUMA_POLICY = "volcano.sh/numa-topology-policy"
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 SLA_WAITING_TIME = "sla-waiting-time"
 SLA_WAITING_TIMES = ("volcano.sh/sla-waiting-time", SLA_WAITING_TIME)
-"""Both keys are read; the first with a valid time counts."""
+"""Annotations for a job's maximum waiting time; the first with a valid time counts."""
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 HIERARCHY = "volcano.sh/hierarchy"
@@ -65,7 +65,7 @@ class TaskStatus(IntEnum):
     """Status of a task. Its name, capitalised as Volcano does, is `label`."""
 
     PENDING = 1
-    """It has no node."""
+    """The task has no node."""
     ALLOCATED = 2
     """The session gave it a node; its gang may not be ready yet."""
     PIPELINED = 4
@@ -75,7 +75,7 @@ class TaskStatus(IntEnum):
     BOUND = 16
     RUNNING = 32
     RELEASING = 64
-    """It is being deleted."""
+    """The task is being deleted or evicted."""
     SUCCEEDED = 128
     FAILED = 256
     UNKNOWN = 512
@@ -272,13 +272,13 @@ class DraResource(Struct):
         return DraResource(self.count, dict(self.capacity))
 
     def add(self, other: "DraResource", times: int = 1) -> None:
-        """Add the other, multiplied by `times`."""
+        """Add the devices of another request, multiplied by `times`."""
         self.count += other.count * times
         for name, amount in other.capacity.items():
             self.capacity[name] = self.capacity.get(name, 0) + amount * times
 
     def sub(self, other: "DraResource") -> None:
-        """Subtract, never below zero."""
+        """Subtract the devices of another request, never below zero."""
         self.count = max(self.count - other.count, 0)
         for name in self.capacity.keys() & other.capacity.keys():
             self.capacity[name] = max(self.capacity[name] - other.capacity[name], 0)

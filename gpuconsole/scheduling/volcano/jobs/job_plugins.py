@@ -132,7 +132,7 @@ class OwnedObjects(Struct, frozen=True, omit_defaults=True):
     network_policies: tuple[str, ...] = ()
 
     def and_also(self, other: "OwnedObjects") -> "OwnedObjects":
-        """The objects of both."""
+        """The union of both sets of objects."""
         return OwnedObjects(
             (*self.services, *other.services),
             (*self.config_maps, *other.config_maps),

@@ -78,7 +78,7 @@ class JobTask(Struct, frozen=True):
 
     @property
     def least(self) -> int:
-        """Its minAvailable, or all replicas if that is not set."""
+        """The task's minAvailable, or all replicas if that is not set."""
         return self.replicas if self.spec.min_available is None else self.spec.min_available
 
 
@@ -151,7 +151,7 @@ def index_in_name(name: str) -> str:
 
 
 class ControllerCall(StrEnum):
-    """Operation of the job controller."""
+    """What the job controller does with a job's pods."""
 
     SYNC = "syncJob"
     """Create missing pods, and delete surplus ones."""
@@ -200,7 +200,7 @@ class ActionPlan(Struct, frozen=True):
 
 
 def course(job: Job, action: JobAction, target: PodTarget | None = None) -> ActionPlan:
-    """The plan of an action in the job's current phase."""
+    """Plan an action: what it does in the job's current phase."""
     match job.volcano_status.phase:
         case VolcanoPhase.PENDING | VolcanoPhase.NEW:
             return _active(action, target, _from_pending)

@@ -129,7 +129,7 @@ def read(amounts: Resources) -> dict[str, DraResource]:
 
 
 def merge(into: dict[str, DraResource], claimed: Devices, times: int = 1) -> None:
-    """Add claims, multiplied by `times`."""
+    """Add claimed devices, multiplied by `times`, to those in `into`."""
     for name, request in claimed.items():
         into.setdefault(name, DraResource()).add(request, times)
 
@@ -196,7 +196,7 @@ class CapacityQueueAttributes(QueueAttributes):
 
 
 class CapacityQueues:
-    """All queues by name. Mutates as tasks come and go."""
+    """The attributes of all queues by name. Mutates as tasks come and go."""
 
     def __init__(self, attrs: dict[str, CapacityQueueAttributes], *, tree: bool) -> None:
         self.attributes = attrs
@@ -449,7 +449,10 @@ OPEN = "Open"
 
 
 class CapacityPlugin:
-    """Volcano 1.15 plugins/capacity, without gate SchedulingGatesQueueAdmission, which is off by default."""
+    """capacity plugin: limits queues to their capability and lets them reclaim what they deserve (Volcano 1.15).
+
+    Without gate SchedulingGatesQueueAdmission, which is off by default.
+    """
 
     name: ClassVar[str] = "capacity"
 

@@ -312,7 +312,7 @@ Rule = Mapping[str, str]
 
 
 class DevicesharePlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/deviceshare: GPU sharing, GPU numbers and vGPUs, in software (hami-core) or by MIG.
+    """deviceshare plugin: shared GPUs, GPU numbers and vGPUs, in software (hami-core) or by MIG (Volcano 1.15).
 
     A pod without an annotation that names its cards is assumed to hold those that the scheduler would choose.
     """

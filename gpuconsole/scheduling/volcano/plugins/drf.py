@@ -68,9 +68,7 @@ class DrfTree:
         self._weigh(self.root, demanded)
 
     def compare(self, left: QueueInfo, right: QueueInfo) -> float:
-        """Negative if the left queue comes first: unsaturated queues first, then by share per weight, from the root
-        down.
-        """
+        """Negative if the left queue comes first: unsaturated ones first, then by share per weight, level by level."""
         ours = theirs = self.root
         pairs = list(zip(left.hierarchy.split("/"), right.hierarchy.split("/"), strict=False))
         for level in range(len(pairs)):
@@ -126,7 +124,7 @@ SAME = 0.000001
 
 
 class DrfPlugin:
-    """Volcano 1.15 plugins/drf."""
+    """drf plugin: jobs, and with hierarchy queues, with the smaller dominant share come first (Volcano 1.15)."""
 
     name: ClassVar[str] = "drf"
 

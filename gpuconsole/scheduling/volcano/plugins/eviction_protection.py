@@ -18,7 +18,7 @@ COOLDOWN_TIME = "volcano.sh/cooldown-time"
 
 
 class CdpPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/cdp."""
+    """cdp plugin: protects pods from eviction for some time after their start (Volcano 1.15)."""
 
     name: ClassVar[str] = "cdp"
 
@@ -45,7 +45,7 @@ SYSTEM_NAMESPACE = "kube-system"
 
 
 class ConformancePlugin:
-    """Volcano 1.15 plugins/conformance."""
+    """conformance plugin: protects critical pods and those in kube-system from eviction (Volcano 1.15)."""
 
     name: ClassVar[str] = "conformance"
 
@@ -70,7 +70,10 @@ def _dispensable(_: object, candidates: list[TaskInfo]) -> Victims:
 
 
 class PdbPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/pdb. Each vote starts from the budgets as of the session's opening."""
+    """pdb plugin: forbids evictions that violate a PodDisruptionBudget (Volcano 1.15).
+
+    Each vote starts from the budgets as of the session's opening.
+    """
 
     name: ClassVar[str] = "pdb"
 

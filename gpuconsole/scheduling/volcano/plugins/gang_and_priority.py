@@ -27,7 +27,7 @@ NOT_ENOUGH_RESOURCES = "NotEnoughResources"
 
 
 class GangPlugin:
-    """Volcano 1.15 plugins/gang."""
+    """gang plugin: starts a job when enough of its tasks can, and protects its minimum (Volcano 1.15)."""
 
     name: ClassVar[str] = "gang"
 
@@ -118,7 +118,7 @@ def _placed_on_trial(job: JobInfo) -> int:
 
 
 class PriorityPlugin:
-    """Volcano 1.15 plugins/priority."""
+    """priority plugin: jobs and tasks of higher priority come first and preempt lower ones (Volcano 1.15)."""
 
     name: ClassVar[str] = "priority"
 

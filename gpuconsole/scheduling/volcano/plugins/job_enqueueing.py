@@ -22,7 +22,7 @@ FACTOR = 1.2
 
 
 class OvercommitPlugin:
-    """Volcano 1.15 plugins/overcommit."""
+    """overcommit plugin: enqueues jobs for slightly more than the cluster's capacity (Volcano 1.15)."""
 
     name: ClassVar[str] = "overcommit"
 
@@ -72,7 +72,10 @@ def overused(message: str, what: str, names: list[str]) -> str:
 
 
 class ResourcequotaPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/resourcequota. Jobs that it permitted earlier in the session count as used."""
+    """resourcequota plugin: enqueues jobs only within their namespace's ResourceQuotas (Volcano 1.15).
+
+    Jobs that it permitted earlier in the session count as used.
+    """
 
     name: ClassVar[str] = "resourcequota"
 
@@ -109,7 +112,10 @@ def _written(amounts: Resources) -> str:
 
 
 class SlaPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/sla. The waiting time is that of the job's PodGroup, else that of the plugin's arguments."""
+    """sla plugin: enqueues a job that reaches its maximum waiting time, and reserves resources (Volcano 1.15).
+
+    The waiting time is that of the job's PodGroup, else that of the plugin's arguments.
+    """
 
     name: ClassVar[str] = "sla"
 

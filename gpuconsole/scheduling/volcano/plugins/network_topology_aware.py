@@ -42,11 +42,11 @@ class NodeSetIdle:
 MAX_SCORE = 100.0
 FADING = 0.8
 EVICTION_DOMAINS = 8
-"""How many domains are searched for victims, by default."""
+"""Default number of domains that are searched for victims."""
 
 
 class NetworkTopologyAwarePlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/network-topology-aware."""
+    """network-topology-aware plugin: places gangs in the smallest possible domain (Volcano 1.15)."""
 
     name: ClassVar[str] = "network-topology-aware"
 

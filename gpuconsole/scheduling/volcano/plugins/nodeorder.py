@@ -48,7 +48,7 @@ Amounts = tuple[int | None, ...]
 
 
 class NodeorderPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/nodeorder."""
+    """nodeorder plugin: kube-scheduler's node scores with Volcano's weights (Volcano 1.15)."""
 
     name: ClassVar[str] = "nodeorder"
 
@@ -217,7 +217,7 @@ class NodeRequests:
 
 
 class BinpackPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/binpack."""
+    """binpack plugin: prefers the node that a task leaves fullest (Volcano 1.15)."""
 
     name: ClassVar[str] = "binpack"
 
@@ -268,14 +268,14 @@ class ResourceScoringStrategy(Struct, frozen=True):
 
 
 class SpareShare(Struct, frozen=True):
-    """Cores, and GB of memory, that must stay free for each free unit of a scarce resource."""
+    """How much must stay free for each free unit of a scarce resource: cores, and GB of memory."""
 
     cpu: float = 1.0
     memory: float = 1.0
 
 
 class ResourceStrategyFitPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/resource-strategy-fit."""
+    """resource-strategy-fit plugin: packs or spreads each resource by its own strategy (Volcano 1.15)."""
 
     name: ClassVar[str] = "resource-strategy-fit"
 
@@ -456,7 +456,7 @@ MEMORY_EXCEEDED = "the memory load of the node exceeds the upper limit."
 
 
 class UsagePlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/usage."""
+    """usage plugin: filters and scores nodes by their measured utilization (Volcano 1.15)."""
 
     name: ClassVar[str] = "usage"
 
@@ -504,18 +504,18 @@ def _percent(thresholds: Mapping[object, object], name: str) -> float:
 
 
 INTERVAL = 5 * MINUTE
-"""Default time between two evictions by the plugin."""
+"""Default time between two evictions by the rescheduling plugin."""
 RESCHEDULING_PERIOD = "5m"
-"""Default period over which load is averaged."""
+"""Default period over which the rescheduling plugin averages load."""
 STRATEGY = "lowNodeUtilization"
 NAMES = (CPU, MEMORY)
 
 
 class ReschedulingPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/rescheduling with its only strategy, lowNodeUtilization; used by the shuffle action.
+    """rescheduling plugin: names tasks on overutilized nodes as victims for the shuffle action (Volcano 1.15).
 
-    Loads are measured by monitoring. A node is idle if all loads are below `thresholds`, busy if one is above
-    `targetThresholds`; both are 100% by default, so that nothing is evicted.
+    Its only strategy is lowNodeUtilization, by loads that monitoring measures. A node is idle if all loads are below
+    `thresholds`, busy if one is above `targetThresholds`; both are 100% by default, so that nothing is evicted.
     """
 
     name: ClassVar[str] = "rescheduling"

@@ -193,10 +193,10 @@ NONE = ("", "none")
 
 
 class NumaAwarePlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/numaaware. Free CPUs are those of the node's Numatopology, less those that this session
-    assigns.
+    """numa-aware plugin: aligns exclusive CPUs of guaranteed pods to NUMA nodes (Volcano 1.15).
 
-    A policy in a pod's annotations must be that of the node.
+    Free CPUs are those of the node's Numatopology, less those that this session assigns. A policy in a pod's
+    annotations must be that of the node.
     """
 
     name: ClassVar[str] = "numa-aware"

@@ -55,7 +55,7 @@ VOLUMES = "predicate.VolumeBindingEnable"
 
 
 class PredicatesPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/predicates.
+    """predicates plugin: runs kube-scheduler's filters on each node (Volcano 1.15).
 
     An unresolvable rejection ends the evaluation of a node; after others, such as too many pods, the next filters are
     still evaluated.
@@ -210,8 +210,9 @@ NOTHING = GroupAffinity()
 
 
 class NodegroupPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/nodegroup. With hierarchy, a queue without affinity inherits that of its nearest
-    ancestor.
+    """nodegroup plugin: restricts queues to the node groups in their affinity (Volcano 1.15).
+
+    With hierarchy, a queue without affinity inherits that of its nearest ancestor.
     """
 
     name: ClassVar[str] = "nodegroup"
@@ -305,7 +306,7 @@ def hours(text: str) -> tuple[int, int] | None:
 
 
 class TdmPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/tdm, with hours in UTC.
+    """tdm plugin: restricts revocable nodes to certain hours, in UTC, and tasks (Volcano 1.15).
 
     Only tasks with the revocable zone `*` run on nodes of a zone, and only within its hours; after them preemptable
     tasks are evicted, a few of each job at a time.

@@ -48,7 +48,7 @@ class ProportionQueues:
 
 
 class ProportionPlugin:
-    """Volcano 1.15 plugins/proportion."""
+    """proportion plugin: divides the cluster among queues by weight, up to their requests (Volcano 1.15)."""
 
     name: ClassVar[str] = "proportion"
 

@@ -210,7 +210,10 @@ MAX_SCORE = 100
 
 
 class TaskTopologyPlugin(VolcanoPlugin):
-    """Volcano 1.15 plugins/task-topology. A job with invalid annotations is placed as if it had none."""
+    """task-topology plugin: places tasks together or apart by the affinity of their roles (Volcano 1.15).
+
+    A job with invalid annotations is placed as if it had none.
+    """
 
     name: ClassVar[str] = "task-topology"
 
