@@ -74,7 +74,7 @@ WORDS = {
 KINDS = {
     **{kind: kind.lower() for kind in ("Namespace", "Node", "Topology", "Workload", "Job", "Pod", "Container")},
     "ResourceFlavor": "flavor",
-    "LocalQueue": "door",
+    "LocalQueue": "localqueue",
     "PodGroup": "group",
     "SchedulingWorkload": "workload",
     "CompositePodGroup": "group",

@@ -132,7 +132,7 @@ def test_a_cohort_that_is_only_named_has_no_weight_and_who_gets_no_flavor_no_sha
     lines = shares_lines(found, (), START)
     assert lines[3:6] == [
         "shared          –       0 ‰    borrows nothing",
-        "  a             1       167 ‰  1 nvidia.com/gpu borrowed of 6 lendable = 167 ‰",
+        "  a             1       167 ‰  1 nvidia.com/gpu borrowed of 6 lendable = 166.7 ‰",
         "  b             1       0 ‰    borrows nothing",
     ]
     assert lines[-4:-1] == [

@@ -122,7 +122,11 @@ def test_it_says_when_all_that_waits_starts_as_the_simulation_itself_would(besid
 
 def test_it_foretells_risks_run_by_run_as_the_simulation_itself_would(beside: Beside) -> None:
     beside.console.tick(0.5)
-    assert list(beside.console.answers.risk()) == list(eviction_risk_steps(beside.backend.fork()))
+    *pieces, last = beside.console.answers.risk()
+    *expected, whole = eviction_risk_steps(beside.backend.fork())
+    assert pieces == expected[: len(pieces)]
+    # The worker ends the runs early if the machine is too slow, and says so.
+    assert last == whole or (last.risk is not None and last.risk.runs < last.risk.wanted_runs)
 
 
 def test_it_plans_as_the_simulation_itself_would(beside: Beside) -> None:

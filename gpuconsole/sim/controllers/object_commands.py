@@ -39,6 +39,12 @@ from gpuconsole.sim.kernel import Arrive
 from gpuconsole.sim.world import World, running_group_key
 
 
+def submit(world: World, obj: Object) -> Refusal:
+    """Create an object of a command; its creation time is now, as a server sets it, whatever its manifest states."""
+    dated = getattr(obj, "created", world.now) != world.now
+    return create(world, replace(obj, created=world.now) if dated else obj)
+
+
 def create(world: World, obj: Object) -> Refusal:
     """Create an object as the API server would, or return why that is refused."""
     match obj:

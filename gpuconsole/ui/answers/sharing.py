@@ -5,6 +5,7 @@ and the admission order; schedulable capacity the gangs that fit on idle GPUs, a
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import ceil
 
 from gpuconsole.insight.data_gaps import IdleBound
 from gpuconsole.insight.index.engine_queues import RULES, QueueShare
@@ -199,13 +200,13 @@ def _permille(share: str) -> Valued:
 
 
 def _rounded(share: str) -> str:
-    """A share without decimals, as in the calculation; `+Inf` is unchanged."""
-    return f"{float(share):.0f}" if share[-1].isdigit() else share
+    """A share without decimals, rounded up as in status.fairSharing.weightedShare; `+Inf` is unchanged."""
+    return f"{ceil(float(share))}" if share[-1].isdigit() else share
 
 
 def _part(part: Borrowed) -> str:
     borrowed, lendable = (format_quantity(part.resource, amount) for amount in (part.borrowed, part.lendable))
-    return f"{borrowed} {part.resource} borrowed of {lendable} lendable = {part.ratio:.0f} ‰"
+    return f"{borrowed} {part.resource} borrowed of {lendable} lendable = {round(part.ratio, 1):g} ‰"
 
 
 def _unsaid(turn: CycleHead) -> bool:
