@@ -78,7 +78,7 @@ def _sections(answer: WhyPending, found: Suggestions | None, snapshot: Snapshot)
     if not answer.considered:
         yield "DETAILS", list(answer.explanation.lines)
     if found is not None:
-        yield "WOULD UNBLOCK IT", [_marked(*explanation) for explanation in suggestion_texts(answer, found, snapshot)]
+        yield "WOULD UNBLOCK", [_marked(*explanation) for explanation in suggestion_texts(answer, found, snapshot)]
     yield "EVIDENCE", list(evidence_lines(answer, snapshot.time))
 
 

@@ -431,8 +431,8 @@ class Console:
         return self._live.queue_metrics(cluster_queue)
 
     def check(self, text: str) -> LoadedManifests:
-        """Validate manifests in a text; changes nothing."""
-        return load_text(text, now=self.snapshot.time, names=self.generated_names)
+        """Read and validate manifests in a text; changes nothing. The objects are created when they are submitted."""
+        return load_text(text, now=0, names=self.generated_names)
 
     def _engines(self) -> EnginesInForce:
         return self._about.engines if self._live is None else self._live.engines

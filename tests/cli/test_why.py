@@ -26,7 +26,7 @@ def test_why_for_people(gpuconsole: Line) -> None:
         "    ClusterQueue team: quota 8, used 4, unused 4 → available 4",
         "    used by team/first 4",
         "",
-        "WOULD UNBLOCK IT",
+        "WOULD UNBLOCK",
         "  ✓ team/first ends (4 GPUs)",
         "  ✓ request 4 GPUs per pod instead of 8 GPUs",
         "  ✓ raise the nominalQuota of ClusterQueue team by 4 GPUs of a100",

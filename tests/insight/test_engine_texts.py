@@ -41,7 +41,7 @@ TEXTS = {
         KAI,
         "No node fits its pods: 3 node(s) didn't have enough resources: GPUs.",
     ),
-    "OverLimit: queue q is over its limit": (KAI, "Its queue would exceed its limit: queue q is over its limit"),
+    "OverLimit: queue q is over its limit": (KAI, "The job would exceed its queue's limit: queue q is over its limit"),
     "QueueDoesNotExist: q": (KAI, "Its queue does not exist: q"),
 }
 
@@ -106,7 +106,7 @@ def test_kais_group_says_which_of_its_rules_refused() -> None:
     group = KaiPodGroup(namespace="team", name="g", queue="q", conditions=(condition,))
     waits = pod("p", wants=8, annotations={"pod-group-name": "g"})
     found = explain(world([node("n1"), group, waits]), "team/p")
-    assert (found.source, found.headline) == (KAI, "Its queue would exceed its limit: limit is 4 GPUs")
+    assert (found.source, found.headline) == (KAI, "The job would exceed its queue's limit: limit is 4 GPUs")
     assert group_lines(world([group, waits]), waits) == (
         "team/g · minMember 1 · queue q",
         "OverLimit: limit is 4 GPUs",

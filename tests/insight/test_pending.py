@@ -528,7 +528,7 @@ def test_what_may_not_be_seen_is_not_missing(
     subject, holder = waiting("w", "prod/lq", 4, text), running("r", "prod/lq", 64, "cq-prod")
     kept = [thing for thing in (*ORG_QUEUES, holder) if not isinstance(thing, kind) or kind is Workload]
     answer = explain(world([*kept, subject], seen=unseen(kind, within=within)), subject.key)
-    said = f"From Kueue's message only; not verified: cannot list {TABLES[kind]}."
+    said = f"Reason from Kueue's message, not verified (cannot list {TABLES[kind]})."
     assert (answer.code, answer.headline, answer.holders) == (code, headline, ())
     assert not [line for line in answer.lines if "unused nominal quota" in line]
     assert (answer.position is None) == (kind in (Workload, LocalQueue))

@@ -130,7 +130,7 @@ def test_the_lowest_class_that_is_enough_is_named_beside_the_priority() -> None:
     found = suggest(rehearsal, "team/new", classes)
     step = UsePriority(priority=8, was=0, priority_class="high", class_priority=50)
     assert (step,) in steps(found)
-    assert in_words((step,), EMPTY) == "priority 8 instead of 0 (class high: 50)"
+    assert in_words((step,), EMPTY) == "raise the priority from 0 to 8 (class high: 50)"
 
 
 def test_quota_may_lie_with_a_cohort_or_be_held_back_by_a_lender() -> None:
@@ -279,7 +279,7 @@ RED_TAPE: dict[str, tuple[list[Object], Workload, tuple[Step, ...], str]] = {
             UsePriority(priority=1, was=0),
             RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=1),
         ),
-        "priority 1 instead of 0, and raise the nominalQuota of ClusterQueue q by 1 GPU of f",
+        "raise the priority from 0 to 1, and raise the nominalQuota of ClusterQueue q by 1 GPU of f",
     ),
 }
 

@@ -310,7 +310,7 @@ def test_where_something_that_decides_may_not_be_seen_nothing_is_tried(kind: typ
         None,
     )
     assert [one.source for one in answer.why.evidence] == ["Kueue"]
-    assert f"not verified: cannot list {TABLES[kind]}." in answer.why.explanation.lines[0]
+    assert f"not verified (cannot list {TABLES[kind]})." in answer.why.explanation.lines[0]
 
 
 def test_what_was_never_judged_and_cannot_be_tried_is_not_said_to_get_in() -> None:

@@ -241,7 +241,7 @@ async def test_changes_are_written_as_a_list_that_reads_back(tmp_path: Path) -> 
         await stage.press("W", "ctrl+u")
         await stage.write(str(file))
         await stage.press("enter")
-        changes = changes_in(file, stage.app.cluster.snapshot.time)
+        changes = changes_in(file, now=0)
         assert (changes.horizon, changes.commands[1]) == (HOUR, FailNode("node-1"))
         assert isinstance(asked, Submit)
         assert isinstance(changes.commands[0], Submit)

@@ -353,21 +353,21 @@ _MISREADINGS = (
         promise=re.compile(r"\b(cancel|abort|kill|delet|terminat|fail)\w*", re.IGNORECASE),
         denied=re.compile(r"\b(not|never|no|nothing|nobody|without)\b", re.IGNORECASE),
         problem=NEVER_CANCELS,
-        fix="correct the comment; to cancel the job, set activeDeadlineSeconds or delete it",
+        fix="correct the YAML comment; to cancel the job, set activeDeadlineSeconds or delete it",
     ),
     _Misreading(
         code="never-misread",
         field=re.compile(r"\bpreemptionPolicy:\s*[\"']?Never\b"),
         promise=re.compile(r"\b(never|not|cannot|can't|won't)\b[^.;]*\b(preempted|evicted|killed)\b", re.IGNORECASE),
         problem="preemptionPolicy: Never keeps its pods from preempting others, but does not protect its pods",
-        fix="correct the comment; to protect its pods, give the class a higher value than that of possible preemptors",
+        fix="correct the YAML comment; to protect its pods, give its class a higher value than preemptors have",
     ),
     _Misreading(
         code="timeout-misread",
         field=re.compile(r"^\s*(- )?timeout:\s*\S"),
         promise=re.compile(r"\b(fail|evict|restart)\w*\b[^.;]*\bwithin\b", re.IGNORECASE),
         problem="a policy's timeout is how long Volcano waits after the event before it acts",
-        fix="correct the comment, and write the timeout as a duration (5m)",
+        fix="correct the YAML comment, and write the timeout as a duration (5m)",
     ),
 )
 _YAML = re.compile(r"^\s*(- )?[\w./\"'-]+:")

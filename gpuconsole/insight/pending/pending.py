@@ -360,7 +360,7 @@ def _obstacle(snapshot: Snapshot, workload: Workload) -> PendingReason | None:
 
 
 def _kueues_word(lacking: Sequence[str]) -> str:
-    return f"From Kueue's message only; not verified: {'; '.join(lacking)}."
+    return f"Reason from Kueue's message, not verified ({'; '.join(lacking)})."
 
 
 def _code(workload: Workload, reasons: Sequence[ParsedReason], queue: ClusterQueue | None) -> PendingReason:

@@ -177,7 +177,7 @@ _FORMS: tuple[_Form, ...] = (
         KAI,
         SchedulerTextKind.OVERUSED,
         r"(?:OverLimit: )(?P<what>.*)",
-        "Its queue would exceed its limit: {what}",
+        "The job would exceed its queue's limit: {what}",
         "jobs in its queue end, or the queue's limit is raised",
     ),
     _form(

@@ -231,7 +231,7 @@ def _in_words(step: Step, snapshot: Snapshot, short: Iterable[str]) -> str:
             return f"let PodDisruptionBudget {step.budget} allow {disruptions}"
         case UsePriority():
             named = f" (class {step.priority_class}: {step.class_priority})" if step.priority_class else ""
-            return f"priority {step.priority} instead of {step.was}{named}"
+            return f"raise the priority from {step.was} to {step.priority}{named}"
         case AddNodesStep():
             of = f" ({step.flavor})" if step.flavor else ""
             return f"{step.count} more node{'s' if step.count != 1 else ''} like {step.like}{of}"

@@ -113,7 +113,7 @@ def carry(world: World, command: Command, place: str = "") -> None:
 def _carry(world: World, command: Command, place: str) -> Refusal:
     match command:
         case Submit(objects):
-            return "; ".join(filter(None, [object_commands.submit(world, obj) for obj in objects]))
+            return "; ".join(filter(None, [object_commands.create(world, obj) for obj in objects]))
         case Copy(key, name):
             return object_commands.copy(world, key, name)
         case Delete(table, key):

@@ -39,14 +39,10 @@ from gpuconsole.sim.kernel import Arrive
 from gpuconsole.sim.world import World, running_group_key
 
 
-def submit(world: World, obj: Object) -> Refusal:
-    """Create an object of a command; its creation time is now, as a server sets it, whatever its manifest states."""
-    dated = getattr(obj, "created", world.now) != world.now
-    return create(world, replace(obj, created=world.now) if dated else obj)
-
-
 def create(world: World, obj: Object) -> Refusal:
-    """Create an object as the API server would, or return why that is refused."""
+    """Create an object as the API server would, now if it has no creation time, or return why that is refused."""
+    if getattr(obj, "created", world.now) == 0:
+        obj = replace(obj, created=world.now)
     match obj:
         case Job() | Workload() | Pod():
             return _taken(world, obj) or _unwanted(world, obj) or _arrive(world, obj)

@@ -223,7 +223,7 @@ def _queue(queue: QueueChange) -> list[Painted]:
         f"{queue.share_now:.0f}%",
         f"{queue.share_without:.0f}%",
         f"{queue.share:.0f}%",
-        f"{queue.share - queue.share_without:+.0f}%",
+        _points(queue.share - queue.share_without),
     )
     return [used, *borrowed, share]
 
@@ -244,6 +244,11 @@ def _money(label: str, without: float, fork: float) -> Painted:
 
 def _signed(amount: int) -> str:
     return f"{amount:+d}" if amount else "same"
+
+
+def _points(percent: float) -> str:
+    """A difference of two percentages."""
+    return f"{percent:+.0f} points" if round(percent) else "same"
 
 
 def _span(span: Span | None) -> str:
