@@ -646,7 +646,7 @@ class ObjectGone(Struct, frozen=True):
 
 
 class CommandOutcome(Struct, frozen=True):
-    """What became of a command that the console sent, as a history event."""
+    """Outcome of a command that the console sent, as a history event."""
 
     line: HistoryEvent
 

@@ -160,7 +160,7 @@ class OwnerJoin:
         return events
 
     def overdue(self, now: Time | None = None) -> list[Event]:
-        """Return history events of Kubernetes Events that are held back, except of those that repeat an object change.
+        """Return history events of the delayed Kubernetes Events, except of those that repeat an object change.
 
         With `now`, only those that have waited for the change long enough (`PATIENCE`).
         """

@@ -122,7 +122,7 @@ Key = tuple[object, ...]
 
 
 def kind_of(pod: Pod) -> Key:
-    """Key of pods that affinity and spread treat alike; constraints and terms are compared by object identity."""
+    """Key of pods that are equal for affinity and spread; constraints and terms are compared by object identity."""
     template = pod.template
     return (
         pod.namespace,
