@@ -4,8 +4,8 @@ import click
 import msgspec
 
 from gpuconsole.insight.tables import table
-from gpuconsole.ui.action_keys import spell_all
 from gpuconsole.ui.actions import ACTIONS
+from gpuconsole.ui.actions.keys import spell_all
 
 
 @click.command()

@@ -16,8 +16,8 @@ from textual.theme import Theme
 
 from gpuconsole import assets
 from gpuconsole.services.console import Console
-from gpuconsole.ui.action_keys import single_keys
 from gpuconsole.ui.actions import Handler
+from gpuconsole.ui.actions.keys import single_keys
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.paint import ROLE_CLASSES

@@ -57,8 +57,8 @@ from gpuconsole.sim.scenario_form import (
     UsageForm,
     camel,
 )
-from gpuconsole.ui.action_keys import spell
 from gpuconsole.ui.actions import ACTIONS, Action, Scope
+from gpuconsole.ui.actions.keys import spell
 from tests.tools.reference_texts import COMMAND_EFFECTS, EXPECTATIONS, MEANINGS
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from gpuconsole.ui.action_keys import spell
 from gpuconsole.ui.actions import BY_ID, Scope
+from gpuconsole.ui.actions.keys import spell
 from gpuconsole.ui.paint import painted
 from gpuconsole.ui.screens.base import WIDE_SCOPES, ConsoleScreen
 from gpuconsole.ui.widgets.header_footer import Footer

@@ -28,7 +28,7 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
-from gpuconsole.ui.action_keys import spell
+from gpuconsole.ui.actions.keys import spell
 from gpuconsole.ui.job_templates import TEMPLATES
 from gpuconsole.ui.names import called
 from gpuconsole.ui.screens.base import ConsoleScreen

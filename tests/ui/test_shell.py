@@ -18,8 +18,8 @@ from gpuconsole.model.queues import ClusterQueue, Cohort, LocalQueue, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
-from gpuconsole.ui.action_keys import single_keys
 from gpuconsole.ui.actions import ACTIONS, BY_ID, Scope
+from gpuconsole.ui.actions.keys import single_keys
 from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.dashboard import DashboardScreen

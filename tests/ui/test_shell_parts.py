@@ -16,8 +16,8 @@ from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.resources import GPU
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.action_keys import continuations, find, single_keys, spell
 from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Scope
+from gpuconsole.ui.actions.keys import continuations, find, single_keys, spell
 from gpuconsole.ui.app import ViewHistory
 from gpuconsole.ui.paint import GLYPHS, line, plain
 from gpuconsole.ui.screens.dialogs import menu

@@ -29,8 +29,8 @@ from gpuconsole.errors import ConsoleError
 from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.services.console import Console
-from gpuconsole.ui.action_keys import continuations, find, spell
 from gpuconsole.ui.actions import ACTIONS, BY_ID, Action, Handler, Handlers, Scope
+from gpuconsole.ui.actions.keys import continuations, find, spell
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
 from gpuconsole.ui.paint import Painted

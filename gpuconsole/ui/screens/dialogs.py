@@ -6,8 +6,8 @@ from typing import TypeVar
 from textual.notifications import SeverityLevel
 
 from gpuconsole.model.text import clean
-from gpuconsole.ui.action_keys import continuations
 from gpuconsole.ui.actions import Action, Handler, Scope
+from gpuconsole.ui.actions.keys import continuations
 from gpuconsole.ui.textual_patches import TunedScreen
 from gpuconsole.ui.widgets.dialogs import (
     ChoiceDialog,

@@ -13,8 +13,8 @@ from textual.widgets import Static
 
 from gpuconsole.assets import glossary
 from gpuconsole.errors import ConsoleError
-from gpuconsole.ui.action_keys import spell_all
 from gpuconsole.ui.actions import Action, Handlers, Scope
+from gpuconsole.ui.actions.keys import spell_all
 from gpuconsole.ui.paint import Cell, plain
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.table_model import Column

@@ -17,8 +17,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from gpuconsole.model.text import clean
-from gpuconsole.ui.action_keys import spell_all
 from gpuconsole.ui.actions import Action
+from gpuconsole.ui.actions.keys import spell_all
 from gpuconsole.ui.messages import RowOpened
 from gpuconsole.ui.paint import Cell, painted
 from gpuconsole.ui.table_model import Column

@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from gpuconsole.insight.health.engines import EnginesInForce
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.action_keys import spell
 from gpuconsole.ui.actions import ACTIONS, Action, Scope
+from gpuconsole.ui.actions.keys import spell
 from gpuconsole.ui.paint import Cell, Painted, Piece, painted, width_of
 from gpuconsole.ui.widgets.painter import StatusLine
 
