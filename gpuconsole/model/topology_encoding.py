@@ -22,7 +22,10 @@ Slice = dict[str, Any]
 
 
 def encode(levels: Sequence[str], domains: Sequence[TopologyDomain], *, by_prefix: bool = True) -> dict[str, Any]:
-    """Encode an assignment as `status.admission.podSetAssignments[].topologyAssignment`."""
+    """Encode an assignment as `status.admission.podSetAssignments[].topologyAssignment`.
+
+    `by_prefix` is Kueue's feature gate TASAssignmentsEncodingByHostnamePrefix: if False, one slice has all domains.
+    """
     single = [_slice(levels, domains)] if domains else []
     if not by_prefix:
         return _document(levels, single)

@@ -325,7 +325,10 @@ class Simulation:
         return Simulation(twin)
 
     def show_inadmissible(self, workloads: Iterable[str]) -> None:
-        """Mark those of these workloads that are inadmissible now, which a fork of `ahead` does not do by itself."""
+        """Mark the workloads with these keys that are inadmissible now, so that `snapshot` shows them so.
+
+        Needed only in forks that `ahead` creates; other simulations mark every inadmissible workload by themselves.
+        """
         self._world.show_inadmissible(workloads)
 
     def progress(self) -> Mapping[str, Span]:

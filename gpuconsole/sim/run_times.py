@@ -230,7 +230,10 @@ class Curve(Struct, frozen=True):
         return part * self.lengths[-1] / max(length, self.lengths[-1])
 
     def length(self, chance: float, known: Span = 0) -> Span:
-        """The duration that work exceeds with probability `chance` (0 to 1), if it lasts longer than `known`."""
+        """The total duration, from the start, that work exceeds with probability `chance` (0 to 1).
+
+        `known` is how long the work has already run: the probability is that of work which lasts longer than this.
+        """
         part = chance * self.lasts(known)
         longest = self.lengths[-1]
         if part > 0.0 and part >= self.lasting[-1]:

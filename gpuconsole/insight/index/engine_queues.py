@@ -85,7 +85,10 @@ def _whole(amount: float) -> int:
 
 
 def counted_amounts(resources: Resources) -> dict[str, int]:
-    """The accelerators among resources by counted resource: all kinds of GPUs together."""
+    """Return the number of accelerators by resource name, without other resources such as cpu.
+
+    All GPU resources are added up under the name "" (see `counted_as`); each MIG resource keeps its own name.
+    """
     found: dict[str, int] = {}
     for name, amount in resources.items():
         if amount and is_counted(name):

@@ -243,7 +243,11 @@ def _by_unit(name: str, rows: Sequence[GpuRow], limits: GangLimits, level: str =
 
 
 def slots_of(name: str, rows: Sequence[GpuRow], level: str = "", unit: DeviceUnit | None = None) -> Slots:
-    """Compute the slots of these nodes, of GPUs or of another unit."""
+    """Count the slots that fit on the idle GPUs of these nodes: places for one pod, or one gang, of 1 to 64 GPUs.
+
+    `rows` are the nodes' rows of the GPU map. `name` and `level` only describe this group of nodes in the result (see
+    `Slots`). `unit` is what to count, such as MIG instances; None for whole GPUs, or the nodes' first other unit.
+    """
     if unit is None:
         unit = next(iter(units_of(rows)), WHOLE_GPU)
     states = [row.by_unit[unit] for row in rows if unit in row.by_unit]

@@ -164,7 +164,10 @@ def leaves_available(queue: QuotaNode) -> Iterator[tuple[QuotaNode, QuotaUse]]:
 
 
 def sum_up(uses: Iterable[QuotaUse], resource: str = "") -> QuotaUse:
-    """Sum several (flavor, resource) into one; a limit is only set if all have one."""
+    """Sum the quota usage of several (flavor, resource) pairs; the sum has a limit only if every pair has one.
+
+    `resource` only labels the result and selects nothing; it is empty for a sum without a resource name.
+    """
     parts: Sequence[QuotaUse] = tuple(uses)
     if not parts:
         return QuotaUse(resource=resource)

@@ -129,7 +129,11 @@ def scheduled(reader: Reader, pod_sets: tuple[PodSet, ...], configured: str = ""
 
 
 def group_of(reader: Reader, ray: RayPods, pod_sets: tuple[PodSet, ...], configured: str = "") -> RayGroup | None:
-    """Return the PodGroup that KubeRay creates for a RayCluster or RayJob; None if its scheduler needs none."""
+    """Return the PodGroup that KubeRay creates for a Ray object; None if its batch scheduler needs none.
+
+    `reader` reads the whole object, whose labels select and configure the scheduler. `configured` is the batch
+    scheduler in the KubeRay operator's configuration, one of CONFIGURED; empty if that is not known.
+    """
     scheduler = _scheduler_of(reader, pod_sets, configured)
     if scheduler is None or scheduler.name not in (VOLCANO, COSCHEDULING):
         return None

@@ -52,7 +52,10 @@ NEVER = "Never"
 
 
 class PlacementState:
-    """The state that passes work on: nodes, placed and pending pods, gangs, nominations and claims. Mutates."""
+    """The state that scheduling passes read and update: nodes, placed and pending pods, gangs, nominations, claims.
+
+    Mutates.
+    """
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self.board = NodeCache(policy)
@@ -123,7 +126,7 @@ class PlacementState:
         self.withdraw(key)
 
     def seat(self, waiter: PendingPod, number: int, now: Time) -> AssignedPod:
-        """Move a pending pod to a node; returns its assignment, in which its GPUs are set."""
+        """Assign a pending pod to the node `board.nodes[number]`; returns the assignment, in which its GPUs are set."""
         self.withdraw(waiter.pod)
         seat = self.board.seat(number, AssignedPod(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
         self._unwell.add(waiter.pod)

@@ -195,7 +195,7 @@ def _rank(seats: tuple[AssignedPod, ...], broken: int = 0) -> Rank:
 class PreemptionCandidates:
     """Finds the node with the cheapest victims for pods of one class and priority; caches victims by node. Mutates.
 
-    Also counts how many such pods would fit without all pods of lower priority.
+    Also counts how many pods of the class would fit if all pods of lower priority were gone.
     """
 
     def __init__(self, shape: PodClass, priority: int, nodes: list[NodeState]) -> None:
@@ -255,7 +255,10 @@ class PreemptionCandidates:
         return self._victims.get(number)
 
     def reachable(self) -> int:
-        """How many such pods would fit without all pods of lower priority."""
+        """How many pods of the class would fit if all pods of lower priority were gone.
+
+        The sum over the nodes that `consider` recorded: those of the cluster where preemption may help.
+        """
         while self._unreached:
             number, slots = self._unreached.popitem()
             movable = movable_on(self._nodes[number], self._priority)

@@ -65,7 +65,10 @@ class SharedCache:
 
 
 class CohortCache:
-    """Results for the current usage: by cohort tree, and by ClusterQueue if they depend only on its quota holders."""
+    """Results for the current usage: by cohort tree, and by ClusterQueue if they depend only on its quota holders.
+
+    The quota holders of a ClusterQueue are the workloads that have reserved quota in it.
+    """
 
     __slots__ = ("_queues", "_states", "_trees", "shared_cache")
 
@@ -103,8 +106,10 @@ class CohortCache:
         return self._states.get(root, -1 - root)
 
     def invalidate(self, tree: QuotaTree, name: str, what: Hashable) -> None:
-        """Drop the entries that depend on a ClusterQueue after one of its quota holders changed; `what` identifies the
-        event.
+        """Drop the entries about the ClusterQueue `name` and its cohort tree after one of its quota holders changed.
+
+        `what` is the key of the change for `SharedCache.next_state`: the marks of a workload's new holding, or the
+        id of a workload that released its quota.
         """
         self._queues.pop(name, None)
         node = tree.queues.get(name)

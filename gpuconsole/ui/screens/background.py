@@ -71,7 +71,7 @@ Question = Callable[[AnalysisService, str], Iterator[Answer]]
 
 
 class AnswerPoller(Generic[Answer]):
-    """Repeats a slow computation about one workload while its page is open, and keeps the newest result.
+    """Repeats a slow computation about one or all workloads while its screen is open, and keeps the newest result.
 
     Partial results are shown as they arrive; leaving the page cancels the rest. Not thread-safe: only the screen calls
     it.
@@ -86,7 +86,11 @@ class AnswerPoller(Generic[Answer]):
         *,
         share: float = POLLING_SHARE,
     ) -> None:
-        """`share`: pause after a computation, as a multiple of its duration."""
+        """Create a poller that calls `question` with the workload's `key` (empty for all workloads).
+
+        It calls `show` after each result. The pause after a computation is `share` times as long as the computation
+        took, and at least `REST` seconds.
+        """
         self._screen = screen
         self._key = key
         self._question = question

@@ -92,7 +92,10 @@ def as_text(document: dict[str, Any]) -> str:
 
 
 def read(text: str, before: dict[str, Any]) -> dict[str, Any]:
-    """Parse the edited text as a manifest; `before` is the unedited one. Raises NotYaml."""
+    """Parse the edited text as a manifest. Raises NotYaml if it is invalid.
+
+    Also raises it if apiVersion, kind, name or namespace differ from `before`, the manifest before the edit.
+    """
     try:
         read_yaml(text)  # Depth and aliases are bounded.
         # Written by PyYAML, so read by it: it takes more texts for texts than Kubernetes does, such as 1e3.

@@ -55,7 +55,10 @@ def reserved(job: JobInfo) -> Resource:
 
 
 def runs_with_room(job: JobInfo) -> bool:
-    """True if a running job keeps the rest of its minResources reserved, as at least minMember tasks are allocated."""
+    """True if the part of its minResources that a running job has not allocated counts as inqueue resources.
+
+    Volcano reserves that part for the job's further tasks while at least minMember of its tasks are allocated.
+    """
     group = job.pod_group
     if group is None or job.phase != "Running" or group.min_resources is None:
         return False
