@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from gpuconsole.sim import run_times as latencies
+from gpuconsole.sim import run_times
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-latencies.DEFAULT_LATENCIES = None
+run_times.DEFAULT_LATENCIES = None
 
 LEFT_OUT = pytest.StashKey[int]()
 
@@ -25,7 +25,7 @@ LEFT_OUT = pytest.StashKey[int]()
 @pytest.fixture
 def measured_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulations are made as users make them: with the latencies of a real control plane."""
-    monkeypatch.setattr(latencies, "DEFAULT_LATENCIES", latencies.MEASURED)
+    monkeypatch.setattr(run_times, "DEFAULT_LATENCIES", run_times.MEASURED)
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

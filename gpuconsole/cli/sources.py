@@ -41,10 +41,10 @@ from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
+from gpuconsole.sim import run_times
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation, policy_of_snapshot
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import DEFAULT_LATENCIES
 from gpuconsole.sim.scenario import START as SCENARIO_START
 from gpuconsole.sim.scenario import Scenario, build, load_scenario, provisions_by_default
 from gpuconsole.sim.scenario_form import ScenarioError
@@ -429,7 +429,7 @@ def _from_cluster(request: OpenRequest, settings: Config | None) -> OpenedSimula
 def _from_snapshot(file: Path, request: OpenRequest) -> OpenedSimulation:
     """Simulate from a saved snapshot, with its saved policy. Raises SourceError."""
     saved, known = saved_in(file)
-    policy = known or SimPolicy(prices=_prices(request), latencies=DEFAULT_LATENCIES)
+    policy = known or SimPolicy(prices=_prices(request), latencies=run_times.DEFAULT_LATENCIES)
     snapshot = ClusterState.from_file(with_overrides(saved, request)).freeze()
     if request.own_prices:
         policy = replace(policy, prices=_prices(request))

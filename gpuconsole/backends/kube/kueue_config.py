@@ -37,8 +37,8 @@ from gpuconsole.scheduling.kueue.config import refusals as gate_refusals
 from gpuconsole.scheduling.kueue.config import resolve as resolve_gates
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
+from gpuconsole.sim import run_times
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import DEFAULT_LATENCIES
 
 NAMESPACE, NAME, CONFIG_MAP = "kueue-system", "kueue-controller-manager", "kueue-manager-config"
 """Default names of Kueue's namespace, Deployment and ConfigMap."""
@@ -242,11 +242,11 @@ def _admitting(
 ) -> tuple[SimPolicy, tuple[str, ...]]:
     """Return the settings with the cluster's Kueue, if it is installed."""
     if not any(kind.source == CLUSTER_QUEUE for kind in served):
-        return SimPolicy(kueue=None, latencies=DEFAULT_LATENCIES), ()
+        return SimPolicy(kueue=None, latencies=run_times.DEFAULT_LATENCIES), ()
     if given is not None:
-        return SimPolicy(kueue=given, latencies=DEFAULT_LATENCIES), ()
+        return SimPolicy(kueue=given, latencies=run_times.DEFAULT_LATENCIES), ()
     config, troubles = _kueue(connection)
-    policy = SimPolicy(latencies=DEFAULT_LATENCIES)
+    policy = SimPolicy(latencies=run_times.DEFAULT_LATENCIES)
     return (policy if config is None else replace(policy, kueue=config)), troubles
 
 
