@@ -327,7 +327,8 @@ class Simulation:
     def show_inadmissible(self, workloads: Iterable[str]) -> None:
         """Mark the workloads with these keys that are inadmissible now, so that `snapshot` shows them so.
 
-        Needed only in forks that `ahead` creates; other simulations mark every inadmissible workload by themselves.
+        Forecasts (forks from `ahead` and `estimating`) save time by marking none by themselves; `on` marks none at the
+        start either.
         """
         self._world.show_inadmissible(workloads)
 
