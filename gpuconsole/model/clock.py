@@ -44,6 +44,11 @@ def format_time(time: Time) -> str:
     return f"{text}.{moment.microsecond:06d}Z" if moment.microsecond else f"{text}Z"
 
 
+def next_multiple(now: Time, interval: Span) -> Time:
+    """The first multiple of the interval after now."""
+    return (now // interval + 1) * interval
+
+
 def parse_span(text: str) -> Span:
     """Parse a duration as Go and Kubernetes write it (`90s`, `1h30m`, `500ms`), days allowed. Raises ValueError."""
     stripped = text.strip()

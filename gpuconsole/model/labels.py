@@ -19,6 +19,11 @@ class Taint(Struct, frozen=True, omit_defaults=True):
     value: str = ""
     effect: str = "NoSchedule"
 
+    @property
+    def keeps_pods_away(self) -> bool:
+        """True if a pod without a toleration may not run there; PreferNoSchedule only advises against it."""
+        return self.effect in ("NoSchedule", "NoExecute")
+
 
 class Toleration(Struct, frozen=True, omit_defaults=True):
     """Toleration of taints. An empty key with operator Exists tolerates everything, an empty effect any effect."""

@@ -14,7 +14,7 @@ from gpuconsole.model.cluster import Pod, QuotaScope, ResourceQuota
 from gpuconsole.model.devices import EXACT_COUNT, DeviceRequest, ResourceClaim
 from gpuconsole.model.documents.amounts import is_extended
 from gpuconsole.model.job import Job
-from gpuconsole.model.jobs.workloads import GROUPS
+from gpuconsole.model.jobs.workloads import API_GROUPS
 from gpuconsole.model.labels import Requirement
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import (
@@ -197,21 +197,11 @@ def resource_of(job: Job) -> str:
     return _resource(job.kind)
 
 
-_API_GROUPS = {
-    **GROUPS,
-    "CronJob": "batch",
-    "ReplicaSet": "apps",
-    "RayCronJob": "ray.io",
-    "VolcanoCronJob": "batch.volcano.sh",
-    "JobFlow": "flow.volcano.sh",
-}
-
-
 def _resource(kind: str) -> str:
-    return f"{kind.removeprefix('Volcano').lower()}s.{_API_GROUPS.get(kind, 'batch')}".removesuffix(".")
+    return f"{kind.removeprefix('Volcano').lower()}s.{API_GROUPS.get(kind, 'batch')}".removesuffix(".")
 
 
-_JOBS = frozenset(f"count/{_resource(kind)}" for kind in _API_GROUPS if kind != "Pod")
+_JOBS = frozenset(f"count/{_resource(kind)}" for kind in API_GROUPS if kind != "Pod")
 
 
 class QuotaRefusal(Struct, frozen=True):

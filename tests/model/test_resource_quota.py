@@ -14,6 +14,7 @@ NAMES = {
     "VolcanoJob": "jobs.batch.volcano.sh",
     "VolcanoCronJob": "cronjobs.batch.volcano.sh",
     "JobFlow": "jobflows.flow.volcano.sh",
+    "JobTemplate": "jobtemplates.flow.volcano.sh",
     "Pod": "pods",
 }
 

@@ -266,8 +266,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "taints of flavors ignored",
         f"{KUEUE}/flavor_assigner.py",
-        '_KEEPS_AWAY = ("NoSchedule", "NoExecute")',
-        "_KEEPS_AWAY = ()",
+        "if taint.keeps_pods_away and not any(",
+        "if False and not any(",
         KUEUE_TESTS,
     ),
     Mutant(

@@ -43,7 +43,7 @@ from gpuconsole.model.commands import (
 )
 from gpuconsole.model.documents.pods_and_selectors import format_taint
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.model.jobs.workloads import GROUPS, OWNER_KINDS, POD_GROUP, PRIORITY_CLASS, QUEUE, SUSPENDED_BY
+from gpuconsole.model.jobs.workloads import API_GROUPS, OWNER_KINDS, POD_GROUP, PRIORITY_CLASS, QUEUE, SUSPENDED_BY
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.manifests.kinds import KUEUE
 from gpuconsole.model.resources import format_quantity
@@ -79,15 +79,6 @@ _TABLES: dict[str, Source] = {
 _OWN_KINDS = {own: kind for (_, kind), own in OWNER_KINDS.items()}
 JOB_KEY = 2
 """Number of slashes in the key of a job in the model: `Kind/namespace/name`."""
-_MORE_GROUPS = {
-    "CronJob": "batch",
-    "RayCronJob": "ray.io",
-    "VolcanoCronJob": "batch.volcano.sh",
-    "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
-    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet"), "apps"),
-    **dict.fromkeys(("JobTemplate", "JobFlow"), "flow.volcano.sh"),
-}
-"""Kind → API group of jobs for which `GROUPS` has none."""
 
 
 class UnsupportedCommand(ClusterError):
@@ -225,7 +216,7 @@ def _edit(command: Edit) -> ApiRequest:
 def _job(key: str) -> tuple[Source, str]:
     """Return (kind, `namespace/name`) of a job by its key. Raises UnsupportedCommand."""
     kind, _, name = key.partition("/")
-    group = GROUPS.get(kind, _MORE_GROUPS.get(kind))
+    group = API_GROUPS.get(kind)
     if group is None:
         raise UnsupportedCommand(f"{key}: changing jobs of kind {kind} is not supported")
     return (group, _OWN_KINDS.get(kind, kind)), name

@@ -93,6 +93,12 @@ def whole(place: Reader, key: str, low: int, high: int, above: str) -> int | Non
     return number
 
 
+def seconds(place: Reader, key: str) -> Span | None:
+    """Read a number of seconds, at least 0, as a duration; None if the key is missing."""
+    count = place.optional(key, low=0)
+    return None if count is None else count * SECOND
+
+
 def _constraints(place: Reader) -> tuple[tuple[str, int], ...]:
     found = _parse_constraints(place.raw(SLICE_CONSTRAINTS)) if SLICE_CONSTRAINTS in place else ()
     return found if len(found) <= MOST_LAYERS else ()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata, spec_of
 from gpuconsole.model.documents.pods_and_selectors import tolerations
@@ -27,7 +27,7 @@ from gpuconsole.model.job import (
     TrainRules,
 )
 from gpuconsole.model.jobs.batch import replicated_jobs
-from gpuconsole.model.jobs.common import job, phase, pod_set, pods
+from gpuconsole.model.jobs.common import job, phase, pod_set, pods, seconds
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.resources import EMPTY
 
@@ -132,15 +132,10 @@ def _rules(place: Reader, policy: Reader, kind: Replicas) -> LaunchRules | None:
     decider = next((type.lower() for type in kind.deciders if type in place), "")
     rules = LaunchRules(
         deciders=(decider,) if decider else (),
-        ttl=_seconds(policy, "ttlSecondsAfterFinished"),
-        deadline=_seconds(policy, "activeDeadlineSeconds"),
+        ttl=seconds(policy, "ttlSecondsAfterFinished"),
+        deadline=seconds(policy, "activeDeadlineSeconds"),
     )
     return None if rules == LaunchRules() else rules
-
-
-def _seconds(place: Reader, key: str) -> Span | None:
-    seconds = place.optional(key, low=0)
-    return None if seconds is None else seconds * SECOND
 
 
 def _replica(replicas: Reader, kind: Replicas, type: str) -> PodSet:

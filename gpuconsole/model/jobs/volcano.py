@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from gpuconsole.model.apiserver.volcano.jobs import check_job, check_job_flow
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import JOB, JOB_FLOW, fits, report
-from gpuconsole.model.clock import SECOND, Span, Time
+from gpuconsole.model.clock import Time
 from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import unique
 from gpuconsole.model.documents.reader import Reader, kind_of, shown
 from gpuconsole.model.job import Flow, FlowRules, Job, JobPhase, TemplateRules
-from gpuconsole.model.jobs.common import job, pod_set, pods
+from gpuconsole.model.jobs.common import job, pod_set, pods, seconds
 from gpuconsole.model.jobs.kubeflow import with_priority_class
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.volcano import (
@@ -68,7 +68,7 @@ def volcano_spec(spec: Reader, pod_sets: Sequence[PodSet]) -> VolcanoSpec:
         plugins=_with_needed(_plugins(spec)),
         max_retry=spec.number("maxRetry", 0, low=0) or MAX_RETRY,
         min_success=spec.optional("minSuccess"),
-        ttl=_seconds(spec, "ttlSecondsAfterFinished"),
+        ttl=seconds(spec, "ttlSecondsAfterFinished"),
         priority_class=spec.text("priorityClassName"),
         scheduler_name=spec.text("schedulerName") or "volcano",
         network_topology=network_topology(spec),
@@ -86,11 +86,6 @@ def _volume(place: Reader) -> JobVolume:
         access_modes=asked.texts("accessModes"),
         volume=asked.text("volumeName"),
     )
-
-
-def _seconds(place: Reader, key: str) -> Span | None:
-    seconds = place.optional(key, low=0)
-    return None if seconds is None else seconds * SECOND
 
 
 def _task_spec(place: Reader) -> TaskSpec:

@@ -35,6 +35,15 @@ GROUPS = {
     "Pod": "",
 }
 """Kind → API group, which is part of the hash in the name."""
+API_GROUPS = {
+    **GROUPS,
+    "CronJob": "batch",
+    "ReplicaSet": "apps",
+    "RayCronJob": "ray.io",
+    "VolcanoCronJob": "batch.volcano.sh",
+    **dict.fromkeys(("JobTemplate", "JobFlow"), "flow.volcano.sh"),
+}
+"""Kind → API group, also of kinds that no Workload is named after."""
 
 OWNER_KINDS = {("batch.volcano.sh", "Job"): "VolcanoJob", ("batch.volcano.sh", "CronJob"): "VolcanoCronJob"}
 """(group, kind) → name of the kind in this program, where Kubernetes has another kind of the same name."""

@@ -35,13 +35,11 @@ from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from gpuconsole.scheduling.kueue.topology import demand
 from gpuconsole.scheduling.kueue.topology.tas_assignment import place
 
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
-
 
 def mismatch(template: PodTemplate, flavor: ResourceFlavor) -> str:
     """Return why pods of this template cannot use the flavor; empty if they can."""
     for taint in flavor.node_taints:
-        if taint.effect in _KEEPS_AWAY and not any(
+        if taint.keeps_pods_away and not any(
             toleration.tolerates(taint) for toleration in (*template.tolerations, *flavor.tolerations)
         ):
             return messages.untolerated(taint, flavor.name)

@@ -24,7 +24,7 @@ from gpuconsole.model.autoscaling import (
     ProvisioningRequest,
     StoredTemplate,
 )
-from gpuconsole.model.clock import MINUTE, Span, Time
+from gpuconsole.model.clock import MINUTE, Time, next_multiple
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.resources import CPU, GPU_RESOURCES, MEMORY, gpus
@@ -415,7 +415,7 @@ def fill(world: World, policy: AutoscalerPolicy) -> None:
 
 def gather(world: World, policy: AutoscalerPolicy) -> None:
     """After a change, schedule a scan at the next multiple of the scan interval."""
-    _scan_at(world, _next_tick(world.now, policy.scan_interval))
+    _scan_at(world, next_multiple(world.now, policy.scan_interval))
 
 
 def scan(world: World, policy: AutoscalerPolicy) -> None:
@@ -438,7 +438,7 @@ def scan(world: World, policy: AutoscalerPolicy) -> None:
     _scale_down(world, policy, view)
     later = world.now if grew else _next_due(world, policy)
     if later is not None:
-        _scan_at(world, _next_tick(max(later, world.now + 1) - 1, policy.scan_interval))
+        _scan_at(world, next_multiple(max(later, world.now + 1) - 1, policy.scan_interval))
 
 
 def _unhealthy(view: AutoscalerView, policy: AutoscalerPolicy) -> bool:
@@ -541,7 +541,3 @@ def _remove(world: World, policy: AutoscalerPolicy, view: AutoscalerView, ripe: 
 
 def _staying(group: NodeGroup) -> int:
     return sum(instance.leaving is None for instance in group.instances)
-
-
-def _next_tick(now: Time, interval: Span) -> Time:
-    return (now // interval + 1) * interval

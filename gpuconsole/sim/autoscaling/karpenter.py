@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import MINUTE, Span, Time
+from gpuconsole.model.clock import MINUTE, Time, next_multiple
 from gpuconsole.model.cluster import Pod
 from gpuconsole.sim.autoscaling import disruption, machines
 from gpuconsole.sim.autoscaling.disruption import AutoscalerView, DisruptionCandidate, Move
@@ -122,7 +122,7 @@ def gather(world: World, policy: KarpenterPolicy) -> None:
     """After changes, continue the disruptions that are under way, and set the timers that the changes require."""
     _continue_orders(world)
     batch_pods(world, policy)
-    poll(world, _next_tick(world.now, policy.poll))
+    poll(world, next_multiple(world.now, policy.poll))
 
 
 def poll(world: World, at: Time) -> None:
@@ -147,17 +147,17 @@ def disrupt(world: World, policy: KarpenterPolicy) -> None:
     if fleet.proposal is not None:
         proposal, fleet.proposal = fleet.proposal, None
         round_.validate(proposal)
-        poll(world, _next_tick(now, policy.poll))
+        poll(world, next_multiple(now, policy.poll))
         return
     fleet.proposal = round_.empty()
     if fleet.proposal is None and round_.drift():
-        poll(world, _next_tick(now, policy.poll))
+        poll(world, next_multiple(now, policy.poll))
         return
     fleet.proposal = fleet.proposal or round_.several() or round_.single()
     if fleet.proposal is not None:
         poll(world, fleet.proposal.due)
     elif (later := round_.later()) is not None:
-        poll(world, _next_tick(later - 1, policy.poll))
+        poll(world, next_multiple(later - 1, policy.poll))
 
 
 def expire(world: World, name: str) -> None:
@@ -328,7 +328,7 @@ class _Round:
         """The next moment at which a round could find more without any change."""
         dues = [due for one in self.candidates if (due := self._due(one)) is not None and due > self.view.now]
         if self.constrained:
-            dues.append(_next_tick(self.view.now, MINUTE))
+            dues.append(next_multiple(self.view.now, MINUTE))
         return min(dues, default=None)
 
     def _unconsolidatable(self, one: DisruptionCandidate, why: str) -> None:
@@ -369,8 +369,3 @@ def _spare(world: World, name: str, reason: str) -> None:
     if node is not None and found is not None and found[1].reason == reason:
         world.put(untainted(node, DISRUPTED))
         machines.change(world, replace(found[1], leaving=None, reason=""))
-
-
-def _next_tick(now: Time, interval: Span) -> Time:
-    """The first multiple of the interval after now."""
-    return (now // interval + 1) * interval

@@ -41,8 +41,6 @@ from gpuconsole.sim.world import World, running_group_key
 
 def create(world: World, obj: Object) -> Refusal:
     """Create an object as the API server would, now if it has no creation time, or return why that is refused."""
-    if getattr(obj, "created", world.now) == 0:
-        obj = replace(obj, created=world.now)
     match obj:
         case Job() | Workload() | Pod():
             return _taken(world, obj) or _unwanted(world, obj) or _arrive(world, obj)
@@ -105,7 +103,10 @@ def _configure(world: World, obj: Object) -> Refusal:
         and (no := admission_plugins.quota_refusal(world, obj))
     ):
         return no
-    obj = obj if known is None else _applied(known, obj)
+    if known is not None:
+        obj = _applied(known, obj)
+    elif getattr(obj, "created", world.now) == 0:
+        obj = replace(obj, created=world.now)
     if obj == known:
         return DONE
     world.put(obj)

@@ -448,7 +448,7 @@ def node_matches(spec: Spec, node: Node) -> bool:
 def untolerated(spec: Spec, node: Node) -> Taint | None:
     """The first NoSchedule or NoExecute taint that the pod does not tolerate; None if there is none."""
     for taint in node.taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(t.tolerates(taint) for t in spec.tolerations):
+        if taint.keeps_pods_away and not any(t.tolerates(taint) for t in spec.tolerations):
             return taint
     return None
 

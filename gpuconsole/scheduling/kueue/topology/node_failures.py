@@ -190,7 +190,6 @@ FAILURE_DELAY: Span = 30 * SECOND
 UNSCHEDULABLE = "UnschedulableOnAssignedNode"
 """Reason for which a pod is failed; `TERMINATED` is the message."""
 TERMINATED = "Pod terminated by Kueue NodeController due to node taint"
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 class NodeFailureResult(Struct, frozen=True):
@@ -264,7 +263,7 @@ def judge(node: Node, workload: Workload, inputs: NodeFailureInputs, assigned: I
         return NodeFailureResult(not progressing, to_fail) if by_pods else NodeFailureResult(unhealthy=True)
     if not inputs.config.enabled("TASReplaceNodeOnNodeTaints"):
         return NodeFailureResult()
-    keeping_away = [taint for taint in node.taints if taint.effect in _KEEPS_AWAY]
+    keeping_away = [taint for taint in node.taints if taint.keeps_pods_away]
     tolerations = _tolerations(node.name, workload, inputs) if keeping_away else []
     if any(not _tolerated(taint, pods) for taint in keeping_away for pods in tolerations):
         return NodeFailureResult(not progressing, to_fail) if by_pods else NodeFailureResult(unhealthy=True)

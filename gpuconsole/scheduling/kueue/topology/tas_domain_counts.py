@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.labels import Taint
+from gpuconsole.model.documents.pods_and_selectors import format_taint
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import EMPTY, PODS, Resources, add, count_in, subtract
 from gpuconsole.scheduling.kueue.pod_resources import ordered
@@ -30,16 +30,14 @@ from gpuconsole.scheduling.kueue.topology.domains import (
 )
 from gpuconsole.scheduling.kueue.topology.layout import TasUsage
 
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
-
 
 def unsuitable(node: Node, demand: TasPodSetRequest, domains: TopologyDomainTree) -> str:
     """Return why no pod of the request may run on this node; empty if one may."""
     template = demand.pod_set.template
     tolerations = (*template.tolerations, *domains.flavor.tolerations)
     for taint in node.taints:
-        if taint.effect in _KEEPS_AWAY and not any(toleration.tolerates(taint) for toleration in tolerations):
-            return f'taint "{_taint_text(taint)}"'
+        if taint.keeps_pods_away and not any(toleration.tolerates(taint) for toleration in tolerations):
+            return f'taint "{format_taint(taint)}"'
     if any(node.labels.get(key) != value for key, value in template.node_selector.items()):
         return "nodeSelector"
     if template.affinity is not None and not any(
@@ -60,10 +58,6 @@ def affinity_score(node: Node, template: PodTemplate) -> int:
         and all(expression.matches(node.labels) for expression in preferred.term.expressions)
         and all(field.matches(name) for field in preferred.term.fields)
     )
-
-
-def _taint_text(taint: Taint) -> str:
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 MOST_KEPT = 48
