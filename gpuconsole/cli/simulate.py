@@ -18,7 +18,7 @@ from msgspec import Struct, to_builtins
 from gpuconsole.cli.options import OpenRequest, clustered, configured
 from gpuconsole.cli.sources import misread_expectations, open_simulation
 from gpuconsole.errors import SourceError, UsageError
-from gpuconsole.insight.cost import MachinePool, pools
+from gpuconsole.insight.cost.rates import MachinePool, pools
 from gpuconsole.insight.index.demand import amount_of
 from gpuconsole.insight.index.pods import phase_of
 from gpuconsole.insight.preemption.history import NOTHING_LOST, LostWork, lost_by_one

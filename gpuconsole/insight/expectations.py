@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gpuconsole.insight.cost import pools
+from gpuconsole.insight.cost.rates import pools
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, every, quota_tree
 from gpuconsole.insight.pending.pending import explain
 from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason

@@ -23,7 +23,7 @@ from gpuconsole.cli.preemptions import Body
 from gpuconsole.cli.simulate import Detail, EventRecord, QueueRow, WorkloadTotals
 from gpuconsole.config import PREFIX, Config
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.cost import MachinePool
+from gpuconsole.insight.cost.rates import MachinePool
 from gpuconsole.insight.data_gaps import IdleBound
 from gpuconsole.insight.expectations import FORMS as EXPECTATIONS
 from gpuconsole.insight.expectations import INCLUDES, POOL

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.insight.cost import FIXED, By, Cost, cost_report
+from gpuconsole.insight.cost.rates import FIXED, By, Cost, cost_report
 from gpuconsole.insight.preemption.history import LostWork, added, lost_by
 from gpuconsole.model.autoscaling import ON_DEMAND, PRICE, SPOT, NodeGroup, NodePool, ProvisionedInstance
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost import cost_report
+from gpuconsole.insight.cost.rates import cost_report
 from gpuconsole.insight.health.alerts import AlertKind, alerts
 from gpuconsole.insight.health.antipatterns import AntiPattern, AntiPatternCode, antipatterns
 from gpuconsole.model.clock import HOUR, MINUTE

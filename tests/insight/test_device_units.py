@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.cost import By, cost_report, hourly, node_hourly
+from gpuconsole.insight.cost.rates import By, cost_report, hourly, node_hourly
 from gpuconsole.insight.data_gaps import IdleBound
 from gpuconsole.insight.health.alerts import AlertKind
 from gpuconsole.insight.index.gpu_map import gpu_rows

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost import EvictionLoss, hourly, loss_if_evicted, node_hourly
+from gpuconsole.insight.cost.rates import EvictionLoss, hourly, loss_if_evicted, node_hourly
 from gpuconsole.insight.index.available_quota import DeviceChoice, FlavorHeadroom, Headroom, headroom
 from gpuconsole.insight.timeline import Moment, timeline
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.cost import By, cost_report
+from gpuconsole.insight.cost.rates import By, cost_report
 from gpuconsole.insight.index.demand import device_counter
 from gpuconsole.insight.index.gpu_time import SHARES, holdings_of
 from gpuconsole.model.clock import HOUR

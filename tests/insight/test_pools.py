@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost import By, MachinePool, cost_report, node_hourly, pools
+from gpuconsole.insight.cost.rates import By, MachinePool, cost_report, node_hourly, pools
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Finish, InterruptSpot
 from gpuconsole.model.prices import Prices

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost import EvictionLoss
+from gpuconsole.insight.cost.rates import EvictionLoss
 from gpuconsole.insight.preemption.risk import Runner, runners
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind

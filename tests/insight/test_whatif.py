@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.cli.whatif import as_text
-from gpuconsole.insight.cost import node_hourly, nodes_hourly
+from gpuconsole.insight.cost.rates import node_hourly, nodes_hourly
 from gpuconsole.insight.index.demand import admitted_since
 from gpuconsole.insight.index.gpu_map import GpuMapIndex, GpuState, gpu_rows
 from gpuconsole.insight.index.largest_gang import gang_limits, largest

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost import cost_report, pools
+from gpuconsole.insight.cost.rates import cost_report, pools
 from gpuconsole.insight.preemption.history import lost_by
 from gpuconsole.model.autoscaling import NodeGroup, NodePool
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span

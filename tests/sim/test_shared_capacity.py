@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.insight.cost import By, cost_report, pools
+from gpuconsole.insight.cost.rates import By, cost_report, pools
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.prices import Prices

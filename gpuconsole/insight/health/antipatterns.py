@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from gpuconsole.insight.cost import hourly, unit_hourly
+from gpuconsole.insight.cost.rates import hourly, unit_hourly
 from gpuconsole.insight.data_gaps import PLACES, QUOTA
 from gpuconsole.insight.health.telemetry import (
     LOW_UTILIZATION,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost import UNKNOWN, EvictionLoss, loss_if_evicted, priced
+from gpuconsole.insight.cost.rates import UNKNOWN, EvictionLoss, loss_if_evicted, priced
 from gpuconsole.insight.data_gaps import latency_assumption, queue_assumptions
 from gpuconsole.insight.expectations import DELETED
 from gpuconsole.insight.forecast.eta import PastSubmission, again, workload_history

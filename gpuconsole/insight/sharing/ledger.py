@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from gpuconsole.insight.cost import loss_if_evicted
+from gpuconsole.insight.cost.rates import loss_if_evicted
 from gpuconsole.insight.index.capacity import capacity, starved_queues
 from gpuconsole.insight.index.demand import amount_of, quota_accelerators, quota_unit, wanted_accelerators, wanted_units
 from gpuconsole.insight.index.queues import pending, queue_index

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
-from gpuconsole.insight.cost import nodes_hourly
+from gpuconsole.insight.cost.rates import nodes_hourly
 from gpuconsole.insight.index.engine_queues import ENGINES, queues
 from gpuconsole.insight.index.gpu_time import GpuTime
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, leaves, queues_below

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.cost import node_hourly
+from gpuconsole.insight.cost.rates import node_hourly
 from gpuconsole.insight.index.demand import (
     CLAIMED,
     counted_as,

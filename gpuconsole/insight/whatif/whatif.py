@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.cost import nodes_hourly
+from gpuconsole.insight.cost.rates import nodes_hourly
 from gpuconsole.insight.data_gaps import latency_assumption
 from gpuconsole.insight.index.gpu_time import holdings_of, ready_gpus
 from gpuconsole.insight.whatif.answer import FEASIBLE, QueueChange, StartShift, WhatIf, WhatIfOutcome

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
-from gpuconsole.insight.cost import By, Cost, CostReport, PoolCost, cost_report
+from gpuconsole.insight.cost.rates import By, Cost, CostReport, PoolCost, cost_report
 from gpuconsole.insight.preemption.history import LostWork, lost_by
 from gpuconsole.model.autoscaling import GROUP, POOL
 from gpuconsole.model.devices import WHOLE_GPU, short_plural

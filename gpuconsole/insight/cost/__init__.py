@@ -1,0 +1,1 @@
+"""Cost: present rates, allocation of cost to workloads hour by hour, reports."""
