@@ -1,7 +1,7 @@
 """`gpuconsole run`: opens the console on the terminal.
 
 Starts the worker process, connects the backend and the history, runs the app, and closes everything. Logging goes to a
-file only, as the terminal belongs to the console.
+file only, as the terminal belongs to the console. `open_console` also opens consoles for commands without a screen.
 """
 
 import logging
@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole import __version__
@@ -29,7 +30,7 @@ from gpuconsole.errors import ConfigError, ConsoleError, HistoryError, UsageErro
 from gpuconsole.garbage import collect_seldom
 from gpuconsole.model.clock import Time
 from gpuconsole.model.prices import Prices
-from gpuconsole.services.console import USUAL, Console
+from gpuconsole.services.console import INTERVAL, USUAL, Console
 from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.store.private import make_private_file, make_private_folder
 from gpuconsole.store.recorder import Opening, Recorder
@@ -99,13 +100,33 @@ def command(request: OpenRequest, speed: float | None, **options: Any) -> int:
     request, settings = configured(request, speed=speed, **options)
     unlogged = log_to(settings.log_file, settings.log_level)
     _leave_on_signals()
-    console = _live(request, settings) if request.live else _simulated(request, settings)
+    console = open_console(request, settings)
     console.notices += (unlogged,) if unlogged else ()
     contexts = _contexts(request, settings) if request.live else None
     try:
         return _show(console, settings, request.namespace, contexts)
     finally:
         console.stop()
+
+
+class HeadlessConsole(Struct, frozen=True, kw_only=True):
+    """What a command without a screen needs of its console."""
+
+    records: bool
+    """Whether the history is written. If so, HistoryError is raised where it cannot be."""
+    forecasts: bool = False
+    """Whether Kueue's decisions on a live cluster are forecast."""
+    interval: float = 0.5
+    """Seconds between two polls of the backend."""
+
+
+def open_console(request: OpenRequest, settings: Config, headless: HeadlessConsole | None = None) -> Console:
+    """Open a console on the requested cluster; it is not started yet. `headless` is given if there is no screen.
+
+    Raises ConsoleError. With a screen, a history that cannot be written is only a notice.
+    """
+    opening = _live if request.live else _simulated
+    return opening(request, settings, headless)
 
 
 def _leave_on_signals() -> None:
@@ -125,7 +146,7 @@ def _contexts(request: OpenRequest, settings: Config) -> "Contexts":
     return KubeContexts(request, partial(_connected, settings))
 
 
-def _simulated(request: OpenRequest, settings: Config) -> Console:
+def _simulated(request: OpenRequest, settings: Config, headless: HeadlessConsole | None = None) -> Console:
     """Open a simulation with its worker.
 
     The worker starts first: once the app runs, no process can be spawned.
@@ -136,25 +157,32 @@ def _simulated(request: OpenRequest, settings: Config) -> Console:
     worker = Worker(settings.log_file) if settings.worker else None
     try:
         opened = open_simulation(replace(request, traces_preemptions=True))
+        LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
+        simulation = opened.simulation
+        if worker is not None:
+            worker.introduce(simulation.save())
+        backend = SimulatedBackend(simulation, speed=settings.simulation.speed, follower=worker, measure=True)
+        return _console(
+            backend,
+            opened.about,
+            settings,
+            worker,
+            opened.notices,
+            seed=simulation.seed,
+            prices=simulation.policy.prices,
+            headless=headless,
+        )
     except ConsoleError:
         if worker is not None:
             worker.close()
         raise
-    LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
-    simulation = opened.simulation
-    if worker is not None:
-        worker.introduce(simulation.save())
-    backend = SimulatedBackend(simulation, speed=settings.simulation.speed, follower=worker, measure=True)
-    return _console(
-        backend, opened.about, settings, worker, opened.notices, seed=simulation.seed, prices=simulation.policy.prices
-    )
 
 
-def _live(request: OpenRequest, settings: Config) -> Console:
+def _live(request: OpenRequest, settings: Config, headless: HeadlessConsole | None = None) -> Console:
     """Open a live cluster with its worker."""
     worker = Worker(settings.log_file) if settings.worker else None
     try:
-        return _connected(settings, request, worker)
+        return _connected(settings, request, worker, headless)
     except ConsoleError:
         if worker is not None:
             worker.close()
@@ -167,16 +195,21 @@ def _import_screens() -> None:
         import_module(f"gpuconsole.ui.{module}")
 
 
-def _connected(settings: Config, request: OpenRequest, worker: Worker | None) -> Console:
+def _connected(
+    settings: Config, request: OpenRequest, worker: Worker | None, headless: HeadlessConsole | None = None
+) -> Console:
     """Connect to a live cluster; errors are reported before the screen is drawn."""
     from gpuconsole.cli.live import open_live, protection
 
     opened = open_live(request, settings)
-    # The screens are imported while the API server responds.
-    threading.Thread(target=_import_screens, name="import", daemon=True).start()
+    if headless is None:
+        # The screens are imported while the API server responds.
+        threading.Thread(target=_import_screens, name="import", daemon=True).start()
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
     protected = protection(opened.context, settings)
-    return _console(opened.backend, opened.about, settings, worker, opened.notices, protected=protected)
+    return _console(
+        opened.backend, opened.about, settings, worker, opened.notices, protected=protected, headless=headless
+    )
 
 
 def _console(
@@ -189,13 +222,17 @@ def _console(
     seed: int = 0,
     protected: str = "",
     prices: Prices = USUAL,
+    headless: HeadlessConsole | None = None,
 ) -> Console:
     """Create the console; without a history, and with a notice that says so, if it cannot be written."""
     notices, recorder = list(notices), None
     try:
-        recorder = _recorder(about, seed, settings)
-        notices += (str(recovered) for recovered in recorder.recovered if recovered.lines)
+        if headless is None or headless.records:
+            recorder = _recorder(about, seed, settings)
+            notices += (str(recovered) for recovered in recorder.recovered if recovered.lines)
     except HistoryError as error:
+        if headless is not None:
+            raise
         LOG.exception("Cannot write the history")
         about = replace(about, history=str(error))
         notices.append(f"Cannot write the history: {error}")
@@ -212,6 +249,8 @@ def _console(
             worker=worker,
             notices=notices,
             prices=prices,
+            interval=INTERVAL if headless is None else headless.interval,
+            forecasts=headless is None or headless.forecasts,
         )
     except ConsoleError:
         if recorder is not None:

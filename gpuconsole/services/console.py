@@ -72,8 +72,11 @@ class Loop:
         publish: Callable[[Snapshot], None],
         record: Callable[[Sequence[HistoryEvent]], None],
         clock: Callable[[], float] = time.monotonic,
+        interval: float = INTERVAL,
     ) -> None:
+        """`interval` is the number of seconds from tick to tick."""
         self._backend = backend
+        self._interval = interval
         self._timekeeper = backend if isinstance(backend, (Clocked, LiveBackend)) else None
         self._partial = backend if isinstance(backend, Partial) else None
         self._publish = publish
@@ -105,7 +108,7 @@ class Loop:
         logging.getLogger("apscheduler").setLevel(logging.ERROR)
         self._scheduler = BackgroundScheduler(timezone="UTC")
         self._last = self._clock()
-        self._scheduler.add_job(self._timed, "interval", seconds=INTERVAL, max_instances=1, coalesce=True)
+        self._scheduler.add_job(self._timed, "interval", seconds=self._interval, max_instances=1, coalesce=True)
         self._scheduler.start()
 
     def stop(self) -> None:
@@ -116,7 +119,7 @@ class Loop:
 
     def _timed(self) -> None:
         now = self._clock()
-        elapsed, self._last = min(LONGEST, now - self._last), now
+        elapsed, self._last = min(max(LONGEST, 2 * self._interval), now - self._last), now
         self.tick(elapsed)
         time.sleep(REST)
 
@@ -203,19 +206,25 @@ class Console:
         worker: Worker | None = None,
         notices: Sequence[str] = (),
         prices: Prices = USUAL,
+        interval: float = INTERVAL,
+        forecasts: bool = True,
     ) -> None:
         """`about` has the constants: mode, source, engine, policy. The console closes its arguments.
 
         `protected` says why the cluster is read-only, if the cluster rather than the user forbids changes. `no_audit`
         allows changes of a live cluster even while the audit, which is part of the history, cannot be written.
+        `interval` is the number of seconds from tick to tick. Without `forecasts`, Kueue's next decisions are not
+        forecast, which saves processor time where nobody looks at them.
         """
         self._backend = backend
         self._clocked = backend if isinstance(backend, Clocked) else None
         self._live = backend if isinstance(backend, LiveBackend) else None
         self._about = about
         self._recorder = recorder
-        self.forecaster = ForecastService(self._live, worker, recorder) if self._live is not None else None
-        """Forecasts of a live cluster; not needed for simulations."""
+        self.forecaster = (
+            ForecastService(self._live, worker, recorder) if self._live is not None and forecasts else None
+        )
+        """Forecasts of a live cluster; None for simulations, which need none, and without `forecasts`."""
         self._estimates = EstimateService(recorder, about.source if self._live is not None else "")
         self._stopped = False
         self._began_recording = False
@@ -230,7 +239,7 @@ class Console:
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._subscribing = threading.Lock()
         self._failing: list[Callable[[Snapshot], None]] = []
-        self._loop = Loop(backend, publish=self._published, record=self._recorded)
+        self._loop = Loop(backend, publish=self._published, record=self._recorded, interval=interval)
         self.answers = AnalysisService(backend, lambda: self.snapshot, worker, self._estimates)
         """Analyses in forks of the cluster."""
         self.notices: tuple[str, ...] = tuple(notices)
