@@ -5,6 +5,7 @@ fork and a replay are exact.
 """
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 Time = int
@@ -108,3 +109,12 @@ def format_exactly(span: Span) -> str:
         if amount:
             parts.append(f"{amount}{name}")
     return "".join(parts) or "0s"
+
+
+def quantile(spans: Sequence[Span], part: float) -> Span | None:
+    """Return the quantile `part` (0 to 1) of sorted spans, interpolated; None without spans."""
+    if not spans:
+        return None
+    place = part * (len(spans) - 1)
+    below = int(place)
+    return round(spans[below] + (spans[min(below + 1, len(spans) - 1)] - spans[below]) * (place - below))

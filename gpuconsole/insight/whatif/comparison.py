@@ -219,15 +219,6 @@ def closed_by(before: Mapping[str, QuotaNode], after: Mapping[str, QuotaNode]) -
 _ABSENT = QuotaNode(kind=NodeKind.CLUSTER_QUEUE, name="")
 
 
-def quantile(spans: Sequence[Span], part: float) -> Span | None:
-    """Return the quantile `part` (0 to 1) of sorted spans, interpolated; None without spans."""
-    if not spans:
-        return None
-    place = part * (len(spans) - 1)
-    below = int(place)
-    return round(spans[below] + (spans[min(below + 1, len(spans) - 1)] - spans[below]) * (place - below))
-
-
 def fairness_of(queues: Mapping[str, QuotaNode]) -> float | None:
     """Jain's index over the shares of queues with used or requested quota; None if there are none."""
     shares = [queue.share_percent for queue in queues.values() if queue.gpus.used or queue.pending]

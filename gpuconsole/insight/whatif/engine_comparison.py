@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.index.gpu_time import GpuTime
 from gpuconsole.insight.index.unqueued_work import outermost
-from gpuconsole.insight.whatif.comparison import quantile
 from gpuconsole.insight.whatif.futures import LOSSES
-from gpuconsole.model.clock import HOUR, Span, Time
+from gpuconsole.model.clock import HOUR, Span, Time, quantile
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import CronRules, Job

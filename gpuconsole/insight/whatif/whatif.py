@@ -16,7 +16,6 @@ from gpuconsole.insight.whatif.comparison import (
     closed_by,
     fairness_of,
     outcome_of,
-    quantile,
     queue_changes,
     shifts_of,
     subjects_with_pods,
@@ -35,7 +34,7 @@ from gpuconsole.insight.whatif.futures import (
     subjects_of,
     sums_of,
 )
-from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly, quantile
 from gpuconsole.model.commands import Command, Later
 from gpuconsole.model.cooperative import Steps, run_to_end
 from gpuconsole.model.devices import in_one_unit
