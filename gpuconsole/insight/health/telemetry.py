@@ -413,6 +413,19 @@ def utilization(snapshot: Snapshot, settled: Span = 0) -> Utilization | None:
     return Utilization(cluster=cluster, teams=tuple(teams)) if cluster is not None else None
 
 
+def utilization_by_gpu_type(snapshot: Snapshot) -> Mapping[str, float]:
+    """Return the mean utilization of GPUs that run pods, in percent, by GPU type; types without samples are left out.
+
+    The type is that of the node's row in the GPU map; empty if unknown.
+    """
+    found: dict[str, _Sum] = {}
+    for known in _node_measurements(snapshot).values():
+        if known.row is not None and not known.telemetry.stale(snapshot.time):
+            before = found.get(known.row.gpu_type, _Sum())
+            found[known.row.gpu_type] = sum((part.sums[_BUSY] for part in known.teams.values()), before)
+    return {name: total.mean for name, total in found.items() if total.mean is not None}
+
+
 def _average(team: str, parts: Sequence[_Part]) -> Average | None:
     measured = sum(part.measured for part in parts)
     busy, sm = (sum((part.sums[place] for part in parts), _Sum()).mean for place in (_BUSY, _SM))
