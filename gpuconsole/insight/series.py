@@ -306,21 +306,25 @@ def _seconds(span: Span | None) -> float | None:
 
 
 def _gpu_samples(snapshot: Snapshot) -> tuple[GpuSample, ...]:
-    states: dict[str, Counter[GpuState]] = {}
+    totals: dict[str, list[int]] = {}
     for row in gpu_rows(snapshot):
-        if row.all_cells:
-            states.setdefault(row.gpu_type or OTHER, Counter()).update(row.states)
+        if row.cells or row.devices:
+            states, sums = row.states, totals.setdefault(row.gpu_type or OTHER, [0, 0, 0, 0])
+            sums[0] += len(row.cells) + len(row.devices)
+            sums[1] += used_of(states)
+            sums[2] += states[GpuState.IDLE]
+            sums[3] += states[GpuState.FAULT]
     measured = utilization_by_gpu_type(snapshot)
     return tuple(
         GpuSample(
             gpu_type=name,
-            total=found.total(),
-            allocated=float(used_of(found)),
-            idle=float(found[GpuState.IDLE]),
-            unhealthy=float(found[GpuState.FAULT]),
+            total=total,
+            allocated=float(allocated),
+            idle=float(idle),
+            unhealthy=float(unhealthy),
             utilization=measured.get("" if name == OTHER else name),
         )
-        for name, found in sorted(states.items())
+        for name, (total, allocated, idle, unhealthy) in sorted(totals.items())
     )
 
 

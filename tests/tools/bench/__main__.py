@@ -19,6 +19,7 @@ from tests.tools.bench.packing import packing
 from tests.tools.bench.places import places
 from tests.tools.bench.report import Report
 from tests.tools.bench.risks import risks
+from tests.tools.bench.series import series
 from tests.tools.bench.whatifs import what_ifs
 
 PARTS = {
@@ -33,6 +34,7 @@ PARTS = {
     "whatifs": what_ifs,
     "followed": followed,
     "risks": risks,
+    "series": series,
 }
 
 
