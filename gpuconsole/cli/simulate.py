@@ -25,7 +25,7 @@ from gpuconsole.insight.preemption.history import NOTHING_LOST, LostWork, lost_b
 from gpuconsole.insight.tables import table
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time, parse_span
 from gpuconsole.model.devices import WHOLE_GPU, device_cell, short_amount
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
@@ -373,7 +373,7 @@ def command(
     opened = open_simulation(request, settings)
     simulation = opened.simulation
     before = simulation.snapshot()
-    everything = _run(simulation, until)
+    everything = [event for event in events_until(simulation, until) if isinstance(event, HistoryEvent)]
     for notice in [*opened.notices, *_refusals(everything, before.time)]:
         click.echo(clean(f"gpuconsole: {notice}"), err=True)
     lines = [line for line in everything if not types or line.what.value in types]
@@ -410,16 +410,15 @@ def _refusals(lines: Iterable[HistoryEvent], start: Time) -> Iterator[str]:
             yield f"+{format_exactly(line.time - start)} refused {line.reason}: {line.message}"
 
 
-def _run(simulation: Simulation, until: Span) -> list[HistoryEvent]:
-    """Run the simulation, with a progress bar if stderr is a terminal."""
-    start, lines = simulation.now, list[HistoryEvent]()
+def events_until(simulation: Simulation, until: Span) -> Iterator[Event]:
+    """Run the simulation for `until` and yield its events, with a progress bar if stderr is a terminal."""
+    start = simulation.now
     with click.progressbar(
         range(1, SLICES + 1), file=sys.stderr, label="simulating", hidden=not sys.stderr.isatty()
     ) as bar:
         for part in bar:
             simulation.advance(start + until * part // SLICES)
-            lines += (event for event in simulation.drain() if isinstance(event, HistoryEvent))
-    return lines
+            yield from simulation.drain()
 
 
 def _save(simulation: Simulation, file: Path) -> None:
