@@ -9,7 +9,7 @@ import pytest
 
 from gpuconsole.ui.screens.views import VIEWS
 
-HEAVY = ("textual", "rich", "kubernetes", "httpx", "sqlite_utils", "apscheduler")
+HEAVY = ("textual", "rich", "kubernetes", "httpx", "sqlite_utils", "apscheduler", "zstandard")
 SCRIPT = """
 import json, sys
 from gpuconsole.cli import _status
