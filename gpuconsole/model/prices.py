@@ -154,8 +154,12 @@ class Prices(Struct, frozen=True, kw_only=True):
 
         On a node with the MIG strategy `single`, per MIG instance.
         """
-        price = self.gpu_hour.get(gpu_type(labels, name), self.other) * part_offered(labels)
+        price = self.on_demand_hourly(labels, name)
         return price * self.spot if is_spot(labels) else price
+
+    def on_demand_hourly(self, labels: Mapping[str, str], name: str = "") -> float:
+        """USD per GPU-hour as `hourly`, but without the discount for spot."""
+        return self.gpu_hour.get(gpu_type(labels, name), self.other) * part_offered(labels)
 
     def cost(self, gpu_seconds: float, labels: Mapping[str, str], name: str = "") -> float:
         """USD for this GPU time on such a node."""

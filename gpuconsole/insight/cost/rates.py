@@ -28,7 +28,7 @@ from gpuconsole.insight.preemption.history import NOTHING_LOST, Losses, LostWork
 from gpuconsole.model.autoscaling import SPOT, NodeGroup, ProvisionedInstance, machine_hourly
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.device_requests import pod_hourly
+from gpuconsole.model.device_requests import gpus_of_node, pod_hourly
 from gpuconsole.model.devices import ANY_DEVICE, DRA_DEVICE, WHOLE_GPU, DeviceUnit, added, in_one_unit, is_counted
 from gpuconsole.model.gpus.mig_resources import division_of, part_of_gpu
 from gpuconsole.model.gpus.sharing import device
@@ -50,13 +50,53 @@ class EvictionLoss(Struct, frozen=True):
 UNKNOWN = EvictionLoss(None, None)
 
 
-def node_hourly(node: Node, prices: Prices) -> float:
-    """USD per hour for all GPUs of a node, used or not; GPUs with MIG instances count as whole GPUs."""
-    division = division_of(node.allocatable, node.labels, node.annotations)
+class NodePrice(NamedTuple):
+    """Price of a whole node, and what it saves as a spot node, in USD per hour."""
+
+    hourly: float
+    saved: float = 0.0
+    """0 for a node with a price of its own, whose price on demand is unknown."""
+
+
+NO_PRICE = NodePrice(0.0)
+
+
+def node_price(node: Node, prices: Prices, devices: int = 0) -> NodePrice:
+    """Return the price of a static node: by its annotation, else by the price table of its GPUs, used or not.
+
+    GPUs with MIG instances count as whole GPUs. `devices` is the number of GPUs that the node offers by DRA.
+    """
     machine = machine_hourly(node)
-    if division is not None:
-        return machine if machine is not None else division.gpus * prices.hourly(node.labels)
-    return node.gpus * gpu_hourly(node, prices)
+    if machine is not None:
+        return NodePrice(machine)
+    division = division_of(node.allocatable, node.labels, node.annotations)
+    gpus = division.gpus if division is not None else node.gpus or devices
+    hourly = gpus * prices.hourly(node.labels)
+    return NodePrice(hourly, gpus * prices.on_demand_hourly(node.labels) - hourly)
+
+
+def instance_price(instance: ProvisionedInstance) -> NodePrice:
+    """Return the price of an instance of an autoscaler."""
+    return NodePrice(instance.price, max(0.0, instance.list_price - instance.price))
+
+
+def node_hourly(node: Node, prices: Prices) -> float:
+    """USD per hour for all GPUs of a node, used or not; 0 for a node without GPUs."""
+    return node_price(node, prices).hourly if gpus_of_node(node) else 0.0
+
+
+def node_shares(parts: Sequence[float], *, has_gpus: bool) -> tuple[Sequence[float], float]:
+    """Divide a node among its pods: return the share of each pod, and the idle share; all add up to 1.
+
+    `parts` are the fractions of its GPUs that the pods hold. Without GPUs, it is shared equally by its pods. Parts that
+    add up to more than 1, as when pods were moved by force, are reduced in proportion.
+    """
+    total = sum(parts)
+    if not total and parts and not has_gpus:
+        return [1 / len(parts)] * len(parts), 0.0
+    if total > 1.0:
+        return [part / total for part in parts], 0.0
+    return parts, 1.0 - total
 
 
 Priced = tuple[Sequence[Node | None], Prices | None, list[float]]
@@ -230,7 +270,7 @@ def _pool(snapshot: Snapshot, group: NodeGroup) -> MachinePool:
         unit=offered.unit,
         hourly=group.hourly,
         idle_hourly=sum(_idle(one, held[one.name], where.on(one.name)) for one in group.instances),
-        saved_hourly=sum(max(0.0, one.list_price - one.price) for one in group.instances),
+        saved_hourly=sum(instance_price(one).saved for one in group.instances),
         spent=group.cost(snapshot.time),
         launched=group.launched,
         gone=group.gone,
@@ -338,28 +378,24 @@ def cost_report(snapshot: Snapshot, prices: Prices, lost: Losses) -> CostReport:
     )
 
 
-_kept_fixed: list[tuple[object, Prices, Mapping[str, ProvisionedInstance], dict[str, float]]] = []
+_kept_fixed: list[tuple[object, object, Prices, Mapping[str, ProvisionedInstance], dict[str, float]]] = []
 
 
 def _fixed_prices(snapshot: Snapshot, prices: Prices, machines: Mapping[str, ProvisionedInstance]) -> dict[str, float]:
-    """Prices of the static nodes; cached while no node changes."""
+    """Prices of the static nodes; cached while no node and no ResourceSlice changes."""
     if _kept_fixed:
-        nodes, known, before, costs = _kept_fixed[0]
-        if nodes is snapshot.nodes and known is prices and before == machines:
+        nodes, slices, known, before, costs = _kept_fixed[0]
+        unchanged = nodes is snapshot.nodes and slices is snapshot.resource_slices
+        if unchanged and known is prices and before == machines:
             return costs
-    found = {node.name: _price(snapshot, node, prices) for node in snapshot.nodes.all() if node.name not in machines}
-    _kept_fixed[:] = [(snapshot.nodes, prices, machines, found)]
+    devices = dra_devices_of(snapshot)
+    found = {
+        node.name: node_price(node, prices, devices.get(node.name, 0)).hourly
+        for node in snapshot.nodes.all()
+        if node.name not in machines
+    }
+    _kept_fixed[:] = [(snapshot.nodes, snapshot.resource_slices, prices, machines, found)]
     return found
-
-
-def _price(snapshot: Snapshot, node: Node, prices: Prices) -> float:
-    """USD per hour for a static node: by its annotation, else by the price table of its GPUs."""
-    said = machine_hourly(node)
-    if said is not None:
-        return said
-    division = division_of(node.allocatable, node.labels, node.annotations)
-    gpus = division.gpus if division is not None else node.gpus or dra_devices_of(snapshot).get(node.name, 0)
-    return gpus * prices.hourly(node.labels)
 
 
 def _autoscaled(snapshot: Snapshot) -> Iterable[PoolCost]:
@@ -382,8 +418,7 @@ def _fixed(
     if not nodes:
         return
     spot = [node for node in nodes if is_spot(node.labels)]
-    parts = {node.name: sum(one.part for one in held.get(node.name, ())) for node in nodes}
-    idle = sum(fixed[node.name] * max(0.0, 1.0 - _taken(node, parts[node.name], held)) for node in nodes)
+    idle = sum(fixed[node.name] * _idle_share(snapshot, node, held.get(node.name, ())) for node in nodes)
     offered = device_use(snapshot, list(fixed))
     pool = MachinePool(
         name=FIXED,
@@ -406,9 +441,8 @@ def _fixed(
     yield PoolCost(pool=pool, spot_hourly=sum(fixed[node.name] for node in spot))
 
 
-def _taken(node: Node, part: float, held: Mapping[str, tuple[GpuAllocation, ...]]) -> float:
-    """Allocated fraction of a node; 0 or 1 for a node without GPUs."""
-    return part if part or node.gpus else float(bool(held.get(node.name)))
+def _idle_share(snapshot: Snapshot, node: Node, held: Sequence[GpuAllocation]) -> float:
+    return node_shares([one.part for one in held], has_gpus=_has_gpus(snapshot, node.name))[1]
 
 
 class _Sums:
@@ -444,22 +478,17 @@ def _shares(
     unallocated = 0.0
     for node, price in hourly.items():
         pods = held.get(node, ())
-        # The cost of a node without GPUs is split equally among its pods.
-        each = 0.0 if not pods or any(one.part for one in pods) or _has_gpus(snapshot, node) else 1.0 / len(pods)
-        left = 1.0
-        for one in pods:
-            part = one.part or each
-            left -= part
-            if part or one.gpus or one.devices:
-                cost = price * part
+        shares, idle = node_shares([one.part for one in pods], has_gpus=_has_gpus(snapshot, node))
+        for one, share in zip(pods, shares, strict=True):
+            if share or one.gpus or one.devices:
                 for row in (
                     queues.row(queue_of(snapshot, one) or "(no queue)"),
                     teams.row(one.namespace),
                     owners.row(one.owner),
                 ):
                     row[0] += one.gpus or one.devices
-                    row[1] += cost
-        unallocated += price * left if left > 1e-9 else 0.0
+                    row[1] += price * share
+        unallocated += price * idle if idle > 1e-9 else 0.0
     for sums, name in ((queues, 0), (teams, 1), (owners, 2)):
         if unallocated:
             sums.row("")[1] += unallocated
@@ -470,7 +499,7 @@ def _shares(
 
 def _has_gpus(snapshot: Snapshot, node: str) -> bool:
     known = snapshot.nodes.get(node)
-    return known is not None and known.gpus > 0
+    return known is not None and (gpus_of_node(known) > 0 or node in dra_devices_of(snapshot))
 
 
 def _namespace(workload: str) -> str:

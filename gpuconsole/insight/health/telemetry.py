@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from statistics import fmean
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -141,6 +142,11 @@ LOW_UTILIZATION = 30.0
 """Percent; a cluster or a team whose average is below is underutilized."""
 
 
+def representative_percent(sm: float | None, utilization: float | None) -> float | None:
+    """Return SM activity, or utilization where that is unknown: the percentage to compare with LOW_UTILIZATION."""
+    return sm if sm is not None else utilization
+
+
 class GpuUtilization(Struct, frozen=True, kw_only=True):
     """GPU use of a workload: means over the GPUs that have samples."""
 
@@ -177,7 +183,7 @@ class Average(Struct, frozen=True, kw_only=True):
     @property
     def percent(self) -> float:
         """SM activity, or utilization where that is not measured."""
-        return self.sm if self.sm is not None else self.utilization if self.utilization is not None else 0.0
+        return representative_percent(self.sm, self.utilization) or 0.0
 
     @property
     def is_low(self) -> bool:
@@ -356,7 +362,7 @@ def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -
     # A source that names fewer devices than there are replicas of shared GPUs measures the GPUs themselves.
     offered = row.unit if row is not None and whole == len(row.cells) else WHOLE_GPU
     for position, device in enumerate(telemetry.devices):
-        key = device.pod or (owners.get(device.gpu, "") if device.instance < 0 else "")
+        key = _pod_of(device, owners)
         pod: Pod | None = snapshot.pods.get(key) if key else None
         yield MeasuredGpu(
             node=telemetry.name,
@@ -368,6 +374,42 @@ def _of_node(snapshot: Snapshot, telemetry: NodeTelemetry, row: GpuRow | None) -
             since=(pod.started or pod.bound) if pod is not None else 0,
             unit=DeviceUnit(UnitKind.MIG, device.profile) if device.instance >= 0 else offered,
         )
+
+
+def _pod_of(device: MeasuredDevice, owners: Mapping[int, str]) -> str:
+    """Return the pod of a device: as the telemetry names it, else by the index of the GPU; empty if unknown."""
+    return device.pod or (owners.get(device.gpu, "") if device.instance < 0 else "")
+
+
+class PodUtilization(NamedTuple):
+    """Measured use of the GPUs of one pod, means over its devices in percent."""
+
+    percent: float
+    """SM activity, or utilization where that is not measured; compare it with LOW_UTILIZATION."""
+    busy: float
+    """Utilization, or SM activity where that is not measured."""
+
+
+def pod_utilization(telemetry: NodeTelemetry, pods: Iterable[Pod]) -> Mapping[str, PodUtilization]:
+    """Return the utilization of those of a node's pods that have measured devices, by the key of the pod."""
+    owners = {index: pod.key for pod in pods if not pod.guessed for index in pod.gpus}
+    values: dict[str, tuple[list[float], list[float]]] = {}
+    for position, device in enumerate(telemetry.devices):
+        key = _pod_of(device, owners)
+        if key:
+            activity, utilization = values.setdefault(key, ([], []))
+            sm, used = telemetry.value(position, GpuMetric.SM), busy(telemetry, position)
+            if sm is not None:
+                activity.append(100 * sm)
+            if used is not None:
+                utilization.append(used)
+    found: dict[str, PodUtilization] = {}
+    for key, (activity, utilization) in values.items():
+        sm, used = (fmean(one) if one else None for one in (activity, utilization))
+        percent, level = representative_percent(sm, used), representative_percent(used, sm)
+        if percent is not None and level is not None:
+            found[key] = PodUtilization(percent, level)
+    return found
 
 
 @memoized("telemetry", "pods", "workloads", "nodes")

@@ -398,20 +398,31 @@ def starts(snapshot: Snapshot, held: GpuAllocation) -> bool:
 
 
 def _holding(snapshot: Snapshot, pod: Pod, node: Node | None, sharers: Mapping[int, int]) -> GpuAllocation:
-    gpus = sum(1 / sharers[index] for index in pod.gpus) or pod_gpus(pod.template)
-    group, units = group_key(pod), pod_units(snapshot, pod)
+    gpus = allocated_gpus(pod, sharers)
+    units = pod_units(snapshot, pod)
+    devices = dra_devices_of(snapshot).get(pod.node, 0) if pod.template.resource_claims else 0
     return GpuAllocation(
         pod=pod.key,
-        owner=pod.workload or pod.job or group or pod.key,
+        owner=owner_of(pod),
         namespace=pod.namespace,
         workload=pod.workload,
-        group=group,
+        group=group_key(pod),
         queue=own_queue(pod),
         gpus=gpus,
         devices=sum(units.values()),
         parts=_parts(pod, units),
-        part=_part(snapshot, pod, node, gpus),
+        part=part_of_node(pod, node, gpus, devices, device_counter(snapshot)),
     )
+
+
+def owner_of(pod: Pod) -> str:
+    """Return the key of a pod's Workload, of its job, of its gang, or of the pod itself."""
+    return pod.workload or pod.job or group_key(pod) or pod.key
+
+
+def allocated_gpus(pod: Pod, sharers: Mapping[int, int]) -> float:
+    """Return the number of GPUs that a pod holds on its node, or requests; `sharers` has the pods of each GPU."""
+    return sum(1 / sharers[index] for index in pod.gpus) or pod_gpus(pod.template)
 
 
 def _parts(pod: Pod, units: Units) -> Mapping[str, int]:
@@ -419,19 +430,26 @@ def _parts(pod: Pod, units: Units) -> Mapping[str, int]:
     return {**found, CLAIMED: units[DRA_DEVICE]} if units.get(DRA_DEVICE) else found or NO_PARTS
 
 
-def _part(snapshot: Snapshot, pod: Pod, node: Node | None, gpus: float) -> float:
-    """Return the share of the node's GPUs that a pod uses; a MIG instance counts by compute slices, a device as one."""
+def part_of_node(pod: Pod, node: Node | None, gpus: float, devices: int, counter: DeviceCounter) -> float:
+    """Return the share of its node's GPUs that a pod uses, from 0 to 1.
+
+    `gpus` is the result of `allocated_gpus`, `devices` the number of GPUs that the node offers by DRA. A MIG instance
+    counts by its compute slices, as requested if the instances are unknown (a live cluster); a DRA device as one.
+    """
     if node is None:
         return 0.0
     division = division_of(node.allocatable, node.labels, node.annotations)
-    if division is not None and pod.slices:
-        slices = division.geometry.compute
-        held = sum(division.geometry.by_name[one.profile].compute / slices for one in pod.slices)
-        return min(1.0, held / max(1, division.gpus))
+    if division is not None:
+        geometry = division.geometry
+        if pod.slices:
+            slices = sum(geometry.by_name[one.profile].compute for one in pod.slices)
+        else:
+            wanted = ((geometry.profile_of(name), count) for name, count in pod_accelerators(pod.template).items())
+            slices = sum(profile.compute * count for profile, count in wanted if profile is not None)
+        return min(1.0, (slices / geometry.compute + (gpus if node.gpus else 0.0)) / max(1, division.gpus))
     if node.gpus:
         return min(1.0, gpus / node.gpus)
-    devices = dra_devices_of(snapshot).get(node.name, 0) if pod.template.resource_claims else 0
-    return min(1.0, device_counter(snapshot).claimed_gpus(pod) / devices) if devices else 0.0
+    return min(1.0, counter.claimed_gpus(pod) / devices) if devices and pod.template.resource_claims else 0.0
 
 
 def queue_of(snapshot: Snapshot, holding: GpuAllocation) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gpuconsole.insight.cost.rates import node_hourly
+from gpuconsole.insight.cost.rates import node_price
 from gpuconsole.insight.index.demand import (
     CLAIMED,
     counted_as,
@@ -29,7 +29,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import AddNodes, Command, Reconfigure, SetPreemption, SetPriority, SetQuota
 from gpuconsole.model.devices import DRA_DEVICE, counted_units
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.model.prices import Prices, gpu_hourly
+from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -244,7 +244,7 @@ def _offered(snapshot: Snapshot, node: Node, name: str) -> int:
 
 def _hourly(snapshot: Snapshot, node: Node, prices: Prices) -> float:
     """Return USD per hour for a node; if its devices are in ResourceSlices only, their price."""
-    return node_hourly(node, prices) or dra_devices(snapshot, node.name) * gpu_hourly(node, prices)
+    return node_price(node, prices, dra_devices(snapshot, node.name)).hourly
 
 
 PARTS = 12
