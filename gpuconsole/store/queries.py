@@ -6,22 +6,27 @@ its number in the session, by which it can be merged with lines that are not sto
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
+from gpuconsole.insight.cost.allocation import CostHour, CostOwner
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
 from gpuconsole.insight.overview import BINS, LastHour
 from gpuconsole.insight.preemption.history import NEEDED, Losses, LostWork
-from gpuconsole.model.clock import HOUR, Time
+from gpuconsole.insight.series import Samples, SeriesKind
+from gpuconsole.model.change_log import ChangeBatch, Checkpoint
+from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_time
 from gpuconsole.model.events import ConsideredCandidate, HistoryEvent, HistoryEventKind, KueueEvent, PreemptionTrace
 from gpuconsole.model.text import clean
-from gpuconsole.store.schema import COUNTED
+from gpuconsole.store.rows import BLOCK, block_start, kinds_of, number_of, seconds, unpacked_samples
+from gpuconsole.store.schema import AMOUNTS, COUNTED, OWNER
 
 COLUMNS = HistoryEvent.__struct_fields__
 Lines = dict[int, HistoryEvent]
@@ -193,6 +198,209 @@ def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[PastEstim
         )
         for workload, asked, median, first, last, started in reversed(rows)
     ]
+
+
+class Recording(Struct, frozen=True, kw_only=True):
+    """What was recorded of one cluster: all sessions of a live cluster in this file, or one simulation."""
+
+    id: int
+    mode: str
+    """`live`, `sim` …, as `ConsoleMode`."""
+    source: str
+    first: Time
+    """When the recorded time begins, by the cluster's clock."""
+    last: Time
+    """When it ends."""
+
+
+def recordings(db: sqlite3.Connection) -> list[Recording]:
+    """All recordings that contain anything, oldest first; the last one is that of the newest session."""
+    rows = db.execute(
+        "select recordings.id, recordings.mode, recordings.source, min(first), max(last) from recordings"
+        " join sessions on recording = recordings.id where last is not null"
+        " group by recording order by max(sessions.id)"
+    )
+    return [
+        Recording(id=int(number), mode=clean(mode), source=clean(source), first=int(first), last=int(last))
+        for number, mode, source, first, last in rows
+    ]
+
+
+_OWNER_TEXTS = ", ".join(f"coalesce({column}_name.text, '')" for column in OWNER[1:])
+_OWNER_NAMES = " ".join(f"left join names {column}_name on {column}_name.id = {column}" for column in OWNER[1:])
+_OWNERS = (
+    f"select cost_owners.id, kind_name.text, {_OWNER_TEXTS} from cost_owners"
+    f" left join names kind_name on kind_name.id = kind {_OWNER_NAMES} where recording = ?"
+)
+
+
+def cost_hours(db: sqlite3.Connection, recording: int, since: Time, until: Time) -> list[CostHour]:
+    """Costs of the hours that begin in [since, until), by hour and owner. Raises HistoryError."""
+    hours = {"recording": recording, "since": -(-since // HOUR), "until": -(-until // HOUR)}
+    rows = db.execute(f"select owner, hour, {', '.join(AMOUNTS)} from cost_hours where {_HOURS}", hours).fetchall()
+    return _costs(db, recording, rows)
+
+
+def cost_sums(db: sqlite3.Connection, recording: int, since: Time, until: Time) -> list[CostHour]:
+    """Costs of the hours that begin in [since, until), summed by owner; `hour` is the owner's first hour.
+
+    A report of a month needs no more, and has far fewer rows. Raises HistoryError.
+    """
+    hours = {"recording": recording, "since": -(-since // HOUR), "until": -(-until // HOUR)}
+    sums = ", ".join(f"sum({one})" for one in AMOUNTS)
+    rows = db.execute(
+        f"select owner, min(hour), {sums} from cost_hours where {_HOURS} group by owner", hours
+    ).fetchall()
+    return _costs(db, recording, rows)
+
+
+_HOURS = "recording = :recording and hour >= :since and hour < :until"
+
+
+def _costs(db: sqlite3.Connection, recording: int, rows: Sequence[tuple[Any, ...]]) -> list[CostHour]:
+    owners: dict[int, CostOwner] = {}
+    needed = {row[0] for row in rows}
+    for number, *values in db.execute(_OWNERS, (recording,)) if needed else ():
+        if number in needed:
+            texts = dict(zip(OWNER, map(clean, values), strict=True))
+            try:
+                owners[number] = msgspec.convert(texts, CostOwner)
+            except msgspec.ValidationError as error:
+                raise HistoryError(f"owner {number} of costs in the history is damaged: {error}") from error
+    if lost := needed - owners.keys():
+        raise HistoryError(f"the history has costs of owner {min(lost)}, which is missing")
+    # Positional creation would be no faster, and this is half of the time of a report.
+    return [
+        CostHour(
+            owner=owners[owner],
+            hour=hour * HOUR,
+            gpu_seconds=gpu_seconds,
+            used_usd=used,
+            underutilized_usd=underutilized,
+            lost_usd=lost_work,
+            idle_usd=idle,
+            system_usd=system,
+            saved_usd=saved,
+            busy_gpu_seconds=busy,
+            measured_gpu_seconds=measured,
+        )
+        for owner, hour, gpu_seconds, used, underutilized, lost_work, idle, system, saved, busy, measured in rows
+    ]
+
+
+# A walk from block to block by its whole key: a range of starts would read the blocks of all series.
+_SERIES = """
+with recursive starts(start) as (select :since union all select start + :step from starts where start + :step < :until)
+select series.start, series.kind, :text, data from starts cross join json_each(:kinds) wanted cross join series
+    on recording = :recording and span = :span and series.start = starts.start and kind = wanted.value and name = :name
+"""
+_ALL_SERIES = """
+select start, kind, coalesce(text, ''), data from series left join names on names.id = name
+    where recording = :recording and span = :span and start >= :since and start < :until
+    and kind in (select value from json_each(:kinds))
+"""
+
+
+def samples(
+    db: sqlite3.Connection,
+    recording: int,
+    since: Time,
+    until: Time,
+    *,
+    span: Span,
+    kind: SeriesKind | None = None,
+    name: str | None = None,
+) -> list[Samples]:
+    """Time series of [since, until) in minutes or hours, oldest first. Raises HistoryError.
+
+    With `kind`, or `kind` and `name`, they contain only these queues; GPUs, evictions and cost only without.
+    """
+    first, last = recorded_series(db, recording, span)
+    begin, end = block_start(max(since, first), span), min(until, last + BLOCK[span])
+    wanted: dict[str, object] = {
+        "recording": recording,
+        "span": seconds(span),
+        "since": begin // HOUR,
+        "until": -(-end // HOUR),
+        "step": BLOCK[span] // HOUR,
+        "kinds": msgspec.json.encode(kinds_of(kind)).decode(),
+    }
+    if begin >= end:
+        return []
+    if name is None:
+        rows = db.execute(_ALL_SERIES, wanted)
+    else:
+        number = number_of(db, name)
+        if number is None:
+            return []
+        rows = db.execute(_SERIES, {**wanted, "name": number, "text": name})
+    try:
+        found = unpacked_samples(((start * HOUR, what, text, data) for start, what, text, data in rows), span)
+    except ValueError as error:
+        raise HistoryError(f"time series of the history are damaged: {error}") from error
+    return [one for one in found if since <= one.time < until]
+
+
+def recorded_series(db: sqlite3.Connection, recording: int, span: Span) -> tuple[Time, Time]:
+    """First and last start of a block of the time series; (0, -1 block) without any."""
+    where, values = "from series where recording = ? and span = ?", (recording, seconds(span))
+    (first,) = db.execute(f"select min(start) {where}", values).fetchone()
+    (last,) = db.execute(f"select max(start) {where}", values).fetchone()
+    return (int(first) * HOUR, int(last) * HOUR) if first is not None else (0, -BLOCK[span])
+
+
+def newest_sample(db: sqlite3.Connection, recording: int, span: Span) -> Time | None:
+    """Time of the last sample of a span; None without any. Raises HistoryError."""
+    _, start = recorded_series(db, recording, span)
+    found = samples(db, recording, start, start + BLOCK[span], span=span) if start >= 0 else []
+    return found[-1].time if found else None
+
+
+def rebuild_at(db: sqlite3.Connection, recording: int, time: Time) -> tuple[Checkpoint, list[ChangeBatch]]:
+    """The checkpoint from which the cluster at `time` is rebuilt, and the changes after it up to then, in order.
+
+    Raises HistoryError if nothing is recorded at that time.
+    """
+    row = db.execute(
+        "select checkpoints.id, time, data, last from checkpoints join sessions on sessions.id = session"
+        " where checkpoints.recording = ? and time <= ? order by time desc, checkpoints.id desc limit 1",
+        (recording, time),
+    ).fetchone()
+    if row is None or (row[3] is not None and time > row[3] + MINUTE):
+        raise HistoryError(_nothing_at(db, recording, time))
+    number, begun, data, _ = row
+    batches = db.execute(
+        "select time, until, data from change_batches where checkpoint = ? and time <= ? order by n", (number, time)
+    )
+    return Checkpoint(int(begun), bytes(data)), [
+        ChangeBatch(int(start), int(until), bytes(changes)) for start, until, changes in batches
+    ]
+
+
+def _nothing_at(db: sqlite3.Connection, recording: int, time: Time) -> str:
+    """Message that names the recorded times nearest to `time`."""
+    rows = db.execute(
+        "select min(time), last from checkpoints join sessions on sessions.id = session"
+        " where checkpoints.recording = ? group by session order by session",
+        (recording,),
+    ).fetchall()
+    if not rows:
+        return "the history has no states of this cluster, only events; use a history that a newer version recorded"
+    nearest = sorted(rows, key=lambda row: max(row[0] - time, time - row[1], 0))[:2]
+    ranges = " and ".join(f"{format_time(first)} to {format_time(last)}" for first, last in sorted(nearest))
+    return f"nothing is recorded at {format_time(time)}; choose a time in {ranges}"
+
+
+def marks(
+    db: sqlite3.Connection, recording: int, kinds: Collection[HistoryEventKind], since: Time, until: Time
+) -> list[tuple[Time, HistoryEventKind]]:
+    """Times of the history events of these kinds in [since, until), in order."""
+    rows = db.execute(
+        "select time, what from events join sessions on id = session where recording = ? and time >= ? and time < ?"
+        " and what in (select value from json_each(?)) order by time",
+        (recording, since, until, msgspec.json.encode(list(kinds)).decode()),
+    )
+    return [(int(time), HistoryEventKind(what)) for time, what in rows]
 
 
 def _difference(row: tuple[Any, ...]) -> ForecastDifference:

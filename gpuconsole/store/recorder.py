@@ -21,19 +21,23 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.errors import HistoryError
+from gpuconsole.insight.cost.allocation import CostHour
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.estimates import KEPT, PastEstimate
 from gpuconsole.insight.health.telemetry import DevicePlace, UtilizationSample
 from gpuconsole.insight.overview import LastHour, hour_of
 from gpuconsole.insight.preemption.history import NEEDED, Losses, added, lost_by
+from gpuconsole.insight.series import Samples
+from gpuconsole.model.change_log import ChangeBatch, Checkpoint
 from gpuconsole.model.clock import HOUR, Time, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import EVERYTHING, Visibility
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
 from gpuconsole.store import queries
-from gpuconsole.store.queries import COLUMNS, Lines
+from gpuconsole.store.queries import Lines
 from gpuconsole.store.schema import history_errors, open_for_reading, open_for_writing
+from gpuconsole.store.writer import Change, Queued, Writer
 
 MOST = 200_000
 """Maximum stored samples of all clusters; 5,000 nodes have 120,000 in an hour."""
@@ -119,13 +123,24 @@ def newest(db: sqlite3.Connection) -> Kept | None:
 
 
 def begin(db: sqlite3.Connection, opening: Opening, wall: Time) -> int:
-    """Store a new session; returns its number."""
+    """Store a new session; returns its number. All sessions of a live cluster are one recording."""
     with db:
         row = db.execute(
             "insert into sessions (pid, version, mode, source, seed, started, flushed) values (?, ?, ?, ?, ?, ?, ?)",
             (os.getpid(), opening.version, opening.mode, opening.source, opening.seed, wall, wall),
         )
-    return int(row.lastrowid or 0)
+        session = int(row.lastrowid or 0)
+        same = db.execute(
+            "select id from recordings where mode = 'live' and mode = ? and source = ?", (opening.mode, opening.source)
+        ).fetchone()
+        if same is None:
+            made = db.execute(
+                "insert into recordings (mode, source, first_session) values (?, ?, ?)",
+                (opening.mode, opening.source, session),
+            )
+            same = (made.lastrowid,)
+        db.execute("update sessions set recording = ? where id = ?", (same[0], session))
+    return session
 
 
 def end(db: sqlite3.Connection, session: int, wall: Time) -> None:
@@ -169,14 +184,8 @@ CAPACITY = 200_000
 PATIENCE = 1.0
 """Seconds that `record` waits for room in the queue before history events are lost (and counted)."""
 
-_INSERT = f"insert into events (session, n, {', '.join(COLUMNS)}) values (?, ?{', ?' * len(COLUMNS)})"
-_DIFFERENCE = "insert into differences values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_AGREEMENT = (
-    "insert into agreement values (?, ?, ?) on conflict (session) do update"
-    " set decisions = decisions + excluded.decisions, agreed = agreed + excluded.agreed"
-)
-_ESTIMATE = "insert or replace into foretold values (?, ?, ?, ?, ?, ?, ?)"
-_AUDIT = "insert into audit (session, n, wall, time, command, outcome, detail) values (?, ?, ?, ?, ?, ?, ?)"
+MOST_CHANGES = 64_000_000
+"""Maximum bytes of changes that wait to be written; beyond it the change log ends until its next checkpoint."""
 
 
 class Recorder:
@@ -201,11 +210,18 @@ class Recorder:
             with history_errors(path):
                 self.recovered: list[Recovered] = recover(self._db)
                 self.session = begin(self._db, opening, wall())
+                self._writer = Writer(self._db, self.session)
         except HistoryError:
             self._db.close()
             raise
         self._waiting: Lines = {}
         self._audits: list[tuple[Time, Time, str, str, str]] = []
+        self._costs: list[CostHour] = []
+        self._samples: list[Samples] = []
+        self._changes: list[Change] = []
+        self._changes_size = 0
+        self._changes_lost = False
+        self._prepare: Callable[[], None] | None = None
         self._compared = ForecastDifferences()
         self._estimates: list[PastEstimate] = []
         self._measured: dict[str, list[UtilizationSample]] = {}
@@ -264,6 +280,38 @@ class Recorder:
             waiting += samples
             del waiting[:-MOST_WAITING]
 
+    @property
+    def recording(self) -> int:
+        """Number of the recording that this session continues."""
+        return self._writer.recording
+
+    def before_writes(self, prepare: Callable[[], None]) -> None:
+        """Call `prepare` in the recorder's thread before each write; it adds costs, samples and changes."""
+        self._prepare = prepare
+
+    def add_costs(self, rows: Sequence[CostHour]) -> None:
+        """Queue costs, which are added to those of the same owner and hour."""
+        with self._room:
+            self._costs += rows
+
+    def add_samples(self, samples: Samples) -> None:
+        """Queue the time series of a minute."""
+        with self._room:
+            self._samples.append(samples)
+
+    def add_changes(self, checkpoint: Checkpoint | None, batch: ChangeBatch | None) -> None:
+        """Queue a part of the change log: a checkpoint, and the changes after it or after the previous ones."""
+        with self._room:
+            for change in (checkpoint, batch):
+                if isinstance(change, Checkpoint):
+                    self._changes_lost = False
+                if change is not None and not self._changes_lost:
+                    self._changes.append(change)
+                    self._changes_size += len(change.data)
+            if self._changes_size > MOST_CHANGES:
+                self._changes.clear()
+                self._changes_size, self._changes_lost = 0, True
+
     def unflushed(self) -> Lines:
         """History events by number that are not written yet, or are being written."""
         with self._room:
@@ -272,9 +320,11 @@ class Recorder:
     def flush(self) -> None:
         """Write everything that is queued now. What cannot be written stays queued, and `failed` says why."""
         with self._writing:
-            lines, audits, said, estimates = self.unflushed(), list(self._audits), self._compared, list(self._estimates)
+            if self._prepare is not None:
+                self._prepare()
+            queued = self._queued()
             try:
-                self._write(lines, audits, said, estimates)
+                self._writer.write(queued, self._wall())
             except Exception as error:
                 # On any error this thread continues, and the screens show that nothing is written.
                 if not self.failed:
@@ -283,7 +333,7 @@ class Recorder:
                 return
             self.failed = ""
             self._keep_measured()
-            self._written(lines, audits, said, estimates)
+            self._written(queued)
 
     def close(self) -> None:
         """Write what is queued and end the session."""
@@ -303,26 +353,21 @@ class Recorder:
         while not self._closing.wait(self._interval):
             self.flush()
 
-    def _write(
-        self,
-        lines: Lines,
-        audits: Sequence[tuple[Time, Time, str, str, str]],
-        said: ForecastDifferences,
-        estimates: Sequence[PastEstimate],
-    ) -> None:
-        session = self.session
-        with self._db:
-            self._db.executemany(_INSERT, [(session, n, *_row(line)) for n, line in lines.items()])
-            self._db.executemany(_AUDIT, [(session, n, *row) for n, row in enumerate(audits, self._next_audit)])
-            if said.decisions:
-                rows = enumerate(said.differences, self._next_difference)
-                values = ((session, n, *msgspec.structs.astuple(one)) for n, one in rows)
-                self._db.executemany(_DIFFERENCE, values)
-                self._db.execute(_AGREEMENT, (session, said.decisions, said.agreed))
-            self._db.executemany(_ESTIMATE, [(session, *_estimate(one)) for one in estimates])
-            unseen = msgspec.json.encode(list(self._unseen)).decode() if self._unseen else ""
-            self._db.execute(
-                "update sessions set flushed = ?, unseen = ? where id = ?", (self._wall(), unseen, session)
+    def _queued(self) -> Queued:
+        with self._room:
+            if self._changes_lost:
+                self._writer.break_change_log()
+            return Queued(
+                lines=dict(self._waiting),
+                audits=list(self._audits),
+                first_audit=self._next_audit,
+                compared=self._compared,
+                first_difference=self._next_difference,
+                estimates=list(self._estimates),
+                costs=list(self._costs),
+                samples=list(self._samples),
+                changes=list(self._changes),
+                unseen=list(self._unseen),
             )
 
     def _keep_measured(self) -> None:
@@ -336,35 +381,21 @@ class Recorder:
         except sqlite3.Error as error:
             LOG.info("GPU metrics could not be saved: %s", error)
 
-    def _written(
-        self, lines: Lines, audits: Sequence[object], said: ForecastDifferences, estimates: Sequence[object]
-    ) -> None:
-        self._next_audit += len(audits)
-        self._next_difference += len(said.differences)
+    def _written(self, queued: Queued) -> None:
+        self._next_audit += len(queued.audits)
+        self._next_difference += len(queued.compared.differences)
         with self._room:
-            for n in lines:
+            for n in queued.lines:
                 del self._waiting[n]
-            del self._audits[: len(audits)]
-            del self._estimates[: len(estimates)]
-            self._compared = self._compared.without(said)
+            del self._audits[: len(queued.audits)]
+            del self._estimates[: len(queued.estimates)]
+            del self._costs[: len(queued.costs)]
+            del self._samples[: len(queued.samples)]
+            if self._changes[: len(queued.changes)] == queued.changes:
+                del self._changes[: len(queued.changes)]
+                self._changes_size = sum(len(change.data) for change in self._changes)
+            self._compared = self._compared.without(queued.compared)
             self._room.notify_all()
-
-
-def _row(line: HistoryEvent) -> tuple[object, ...]:
-    """The line as its columns; Kueue's Events and the choice of victims come last, as JSON."""
-    *values, kueue_events, choice = msgspec.structs.astuple(line)
-    return *values, *(msgspec.json.encode(part).decode() if part else "" for part in (kueue_events, choice))
-
-
-def _estimate(estimate: PastEstimate) -> tuple[object, ...]:
-    return (
-        estimate.workload,
-        estimate.asked_at,
-        estimate.median,
-        estimate.interval.first,
-        estimate.interval.last,
-        estimate.started,
-    )
 
 
 ENDLESS = 2**62

@@ -20,6 +20,32 @@ SQLite uses the index only for queries with the same condition in the same words
 """
 _SET = "gpuconsole"
 _MIGRATIONS = "_sqlite_migrations"
+OWNER = (
+    "kind",
+    "workload",
+    "namespace",
+    "team",
+    "project",
+    "user",
+    "queue",
+    "gpu_type",
+    "capacity_type",
+    "pool",
+    "zone",
+)
+"""Columns of the owner of a cost; part of a migration, so never edited."""
+AMOUNTS = (
+    "gpu_seconds",
+    "used_usd",
+    "underutilized_usd",
+    "lost_usd",
+    "idle_usd",
+    "system_usd",
+    "saved_usd",
+    "busy_gpu_seconds",
+    "measured_gpu_seconds",
+)
+"""Columns of the costs of an owner in an hour; part of a migration, so never edited."""
 _FIRST = ("sessions", "events", "audit")
 """Tables that every history has."""
 
@@ -132,6 +158,76 @@ def migrations() -> "Migrations":
         """The object that changed between two observations of a live cluster, and the time between them."""
         db.execute("alter table differences add column object text not null default ''")
         db.execute("alter table differences add column span integer not null default 0")
+
+    @steps()
+    def recordings(db: "Database") -> None:
+        """One recording for all sessions of a live cluster, and for each other session; times of the cluster's clock.
+
+        `names` has texts once; `hash` is their CRC-32, `used` the day (since 1970, by the wall clock) of the last use
+        by events, `kept` is 1 if costs or series use the text. Numbers of hours are since 1970.
+        """
+        db.execute(
+            "create table recordings (id integer primary key, mode text not null, source text not null,"
+            " first_session integer not null)"
+        )
+        db.execute("alter table sessions add column recording integer references recordings(id)")
+        db.execute("alter table sessions add column first integer")
+        db.execute("alter table sessions add column last integer")
+        db.execute(
+            "insert into recordings (mode, source, first_session)"
+            " select mode, source, min(id) from sessions group by mode, source, iif(mode = 'live', 0, id)"
+            " order by min(id)"
+        )
+        db.execute(
+            "update sessions set recording = (select id from recordings where first_session = sessions.id"
+            " or (mode = 'live' and mode = sessions.mode and source = sessions.source)),"
+            " first = (select min(time) from events where session = sessions.id),"
+            " last = (select max(time) from events where session = sessions.id)"
+        )
+        db.execute("create index sessions_recording on sessions (recording)")
+        db.execute(
+            "create table names (id integer primary key, hash integer not null, text text not null,"
+            " used integer not null, kept integer not null)"
+        )
+        db.execute("create index names_hash on names (hash)")
+
+    @steps()
+    def costs(db: "Database") -> None:
+        """Costs by owner and hour. An owner's texts are ids of `names`, or 0; `hash` is the CRC-32 of all of them."""
+        db.execute(
+            "create table cost_owners (id integer primary key, recording integer not null references recordings(id),"
+            f" hash integer not null, {', '.join(f'{column} integer not null' for column in OWNER)})"
+        )
+        db.execute("create index cost_owners_hash on cost_owners (hash)")
+        db.execute(
+            "create table cost_hours (recording integer not null references recordings(id), hour integer not null,"
+            " owner integer not null references cost_owners(id),"
+            f" {', '.join(f'{one} real not null' for one in AMOUNTS)},"
+            " primary key (recording, hour, owner)) without rowid"
+        )
+
+    @steps()
+    def series(db: "Database") -> None:
+        """Time series by blocks: minutes of an hour (`span` 60) or hours of a day (3600); see `store.rows`."""
+        db.execute(
+            "create table series (recording integer not null references recordings(id), span integer not null,"
+            " start integer not null, kind text not null, name integer not null, data blob not null,"
+            " primary key (recording, span, start, kind, name)) without rowid"
+        )
+
+    @steps()
+    def change_log(db: "Database") -> None:
+        """Checkpoints and the changes after each, in order; see `model.change_log`."""
+        db.execute(
+            "create table checkpoints (id integer primary key, recording integer not null references recordings(id),"
+            " session integer not null references sessions(id), time integer not null, data blob not null)"
+        )
+        db.execute("create index checkpoints_time on checkpoints (recording, time)")
+        db.execute(
+            "create table change_batches (checkpoint integer not null references checkpoints(id), n integer not null,"
+            " time integer not null, until integer not null, data blob not null, primary key (checkpoint, n))"
+            " without rowid"
+        )
 
     return steps
 

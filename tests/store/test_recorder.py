@@ -237,8 +237,8 @@ def test_opening_twice_migrates_once(tmp_path: Path) -> None:
     db = open_for_writing(tmp_path / "history.db")
     applied = db.execute("select name from _sqlite_migrations").fetchall()
     names = (
-        "announcements choices counted forecasts foretold gpu_samples history losses lost_unknown"
-        " races units unknown_losses unseen"
+        "announcements change_log choices costs counted forecasts foretold gpu_samples history losses lost_unknown"
+        " races recordings series units unknown_losses unseen"
     )
     assert sorted(applied) == [(name,) for name in names.split()]
     db.close()

@@ -1,0 +1,192 @@
+"""Compact rows of the history: texts that are stored once, and packed blocks of time series.
+
+A text is a row of the table `names`, found by its CRC-32, and is named by its number elsewhere; 0 is the empty text.
+
+A block of time series has all samples of one queue (cohort, flavor, …) in an hour of minutes or a day of hours:
+zlib(msgpack([fields, samples])), where each sample is (µs since the start of the block, place among the queues of its
+time, values of the fields). Values are listed by field, so that equal ones compress to almost nothing.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from gpuconsole.insight.series import GpuSample, QueueSample, Samples, SeriesKind
+from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Span, Time
+from gpuconsole.model.text import clean
+
+LARGEST = 64_000_000
+"""Maximum bytes of an unpacked value."""
+BLOCK = {MINUTE: HOUR, HOUR: DAY}
+"""Span of samples → time that a block of them covers."""
+_GPUS, _TOTAL = "gpus", "total"
+"""In place of a series kind: all GPU types, and evictions and cost."""
+_DAYS_TO_NAME = 1
+_MOST_NAMES = 200_000
+_T = TypeVar("_T", bound=Struct)
+Block = dict[tuple[str, str], bytes]
+"""(kind, name) → packed samples of a block of time."""
+
+
+class Names:
+    """Numbers of texts in one history. Mutates; used by the writer, within its transactions."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._known: dict[str, tuple[int, int, bool]] = {}
+        """Text → its number, the day of its last use, and whether costs or series use it."""
+
+    def number(self, text: str, today: int, *, kept: bool = False) -> int:
+        """Number of a text, which is stored if it is new. `today` is the day since 1970, by the wall clock."""
+        if not text:
+            return 0
+        known = self._known.get(text) or self._stored(text)
+        if known is None:
+            row = self._db.execute(
+                "insert into names (hash, text, used, kept) values (?, ?, ?, ?)", (_hash(text), text, today, kept)
+            )
+            known = (int(row.lastrowid or 0), today, kept)
+            self._remember(text, known)
+        elif known[1] != today or kept > known[2]:
+            known = (known[0], today, known[2] or kept)
+            self._db.execute("update names set used = ?, kept = ? where id = ?", (today, known[2], known[0]))
+            self._remember(text, known)
+        return known[0]
+
+    def forget(self) -> None:
+        """Read all numbers anew, after a transaction was rolled back or texts were deleted."""
+        self._known.clear()
+
+    def _stored(self, text: str) -> tuple[int, int, bool] | None:
+        rows = self._db.execute("select id, used, kept from names where hash = ? and text = ?", (_hash(text), text))
+        row = rows.fetchone()
+        if row is None:
+            return None
+        self._remember(text, (row[0], row[1], bool(row[2])))
+        return self._known[text]
+
+    def _remember(self, text: str, known: tuple[int, int, bool]) -> None:
+        if len(self._known) >= _MOST_NAMES:
+            self._known.clear()
+        self._known[text] = known
+
+
+def number_of(db: sqlite3.Connection, text: str) -> int | None:
+    """Number of a text; None if it is not stored."""
+    if not text:
+        return 0
+    row = db.execute("select id from names where hash = ? and text = ?", (_hash(text), text)).fetchone()
+    return int(row[0]) if row is not None else None
+
+
+def _hash(text: str) -> int:
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
+
+
+def hash_of(values: Sequence[object]) -> int:
+    """CRC-32 of a row of values, by which it is found again."""
+    return zlib.crc32(msgspec.msgpack.encode(values))
+
+
+def packed_samples(samples: Sequence[Samples], start: Time) -> Block:
+    """Pack the samples of one block of time, in order."""
+    rows: dict[tuple[str, str], list[tuple[int, int, Struct | None, Samples]]] = {}
+    for one in samples:
+        offset = one.time - start
+        for place, queue in enumerate(one.queues):
+            rows.setdefault((queue.kind.value, queue.name), []).append((offset, place, queue, one))
+        for place, gpu in enumerate(one.gpus):
+            rows.setdefault((_GPUS, ""), []).append((offset, place, gpu, one))
+        rows.setdefault((_TOTAL, ""), []).append((offset, 0, None, one))
+    return {key: _packed(found) for key, found in rows.items()}
+
+
+def _packed(rows: list[tuple[int, int, Struct | None, Samples]]) -> bytes:
+    first = rows[0][2]
+    fields = first.__struct_fields__ if first is not None else ("evictions", "cost_hourly")
+    columns = [[_short(getattr(row[2] if row[2] is not None else row[3], field)) for row in rows] for field in fields]
+    body = (fields, [row[0] for row in rows], [row[1] for row in rows], columns)
+    return zlib.compress(msgspec.msgpack.encode(body), 9)
+
+
+def _short(value: Any) -> Any:
+    """The value, in fewer bytes: msgpack has small integers, but no small floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
+def unpacked_samples(blocks: Iterable[tuple[Time, str, str, bytes]], span: Span) -> list[Samples]:
+    """Samples of blocks (start, kind, name, data), oldest first; with queues only as far as the blocks have them.
+
+    Raises ValueError for a damaged block.
+    """
+    queues: dict[Time, list[tuple[int, QueueSample]]] = {}
+    gpus: dict[Time, list[GpuSample]] = {}
+    totals: dict[Time, tuple[dict[str, int], float]] = {}
+    for start, kind, name, data in blocks:
+        fields, offsets, places, columns = msgspec.msgpack.decode(inflated(data), type=_BLOCK)
+        if any(len(column) != len(offsets) for column in (places, *columns)) or len(columns) != len(fields):
+            raise ValueError(f"a block of the series {clean(kind)} {clean(name)} has columns of unequal length")
+        rows = zip(offsets, places, zip(*columns, strict=True), strict=True)
+        for offset, place, values in rows:
+            row = dict(zip(fields, values, strict=True))
+            time = start + offset
+            if kind == _TOTAL:
+                evictions = msgspec.convert(row.get("evictions", {}), dict[str, int])
+                totals[time] = ({clean(why): number for why, number in evictions.items()}, float(row["cost_hourly"]))
+            elif kind == _GPUS:
+                gpus.setdefault(time, []).append(_cleaned(row, GpuSample))
+            else:
+                queues.setdefault(time, []).append((place, _cleaned(row, QueueSample)))
+    found = []
+    for time in sorted(queues.keys() | gpus.keys() | totals.keys()):
+        evictions, cost = totals.get(time, ({}, 0.0))
+        placed = sorted(queues.get(time, ()), key=lambda one: one[0])
+        found.append(
+            Samples(
+                time=time,
+                span=span,
+                queues=tuple(queue for _, queue in placed),
+                gpus=tuple(gpus.get(time, ())),
+                evictions=evictions,
+                cost_hourly=cost,
+            )
+        )
+    return found
+
+
+_BLOCK = tuple[tuple[str, ...], list[int], list[int], list[list[Any]]]
+
+
+def _cleaned(row: dict[str, Any], kind: type[_T]) -> _T:
+    return msgspec.convert({name: clean(one) if isinstance(one, str) else one for name, one in row.items()}, kind)
+
+
+def kinds_of(kind: SeriesKind | None) -> tuple[str, ...]:
+    """Kinds of blocks to read for samples of `kind`, or for all samples."""
+    return (kind.value,) if kind is not None else (*(one.value for one in SeriesKind), _GPUS, _TOTAL)
+
+
+def block_start(time: Time, span: Span) -> Time:
+    """Start of the block that has the samples of a time."""
+    return time // BLOCK[span] * BLOCK[span]
+
+
+def seconds(span: Span) -> int:
+    """A span of samples as it is stored."""
+    return span // SECOND
+
+
+def inflated(data: bytes) -> bytes:
+    """Decompress a value. Raises ValueError if it is damaged or too large."""
+    try:
+        reader = zlib.decompressobj()
+        found = reader.decompress(data, LARGEST)
+    except zlib.error as error:
+        raise ValueError(f"a compressed value is damaged: {error}") from error
+    if not reader.eof:
+        raise ValueError("a compressed value is incomplete or too large")
+    return found
