@@ -235,18 +235,18 @@ _OWNERS = (
 
 
 def cost_hours(db: sqlite3.Connection, recording: int, since: Time, until: Time) -> list[CostHour]:
-    """Costs of the hours that begin in [since, until), by hour and owner. Raises HistoryError."""
-    hours = {"recording": recording, "since": -(-since // HOUR), "until": -(-until // HOUR)}
+    """Costs of the hours that overlap [since, until), by hour and owner. Raises HistoryError."""
+    hours = {"recording": recording, "since": since // HOUR, "until": -(-until // HOUR)}
     rows = db.execute(f"select owner, hour, {', '.join(AMOUNTS)} from cost_hours where {_HOURS}", hours).fetchall()
     return _costs(db, recording, rows)
 
 
 def cost_sums(db: sqlite3.Connection, recording: int, since: Time, until: Time) -> list[CostHour]:
-    """Costs of the hours that begin in [since, until), summed by owner; `hour` is the owner's first hour.
+    """Costs of the hours that overlap [since, until), summed by owner; `hour` is the owner's first hour.
 
     A report of a month needs no more, and has far fewer rows. Raises HistoryError.
     """
-    hours = {"recording": recording, "since": -(-since // HOUR), "until": -(-until // HOUR)}
+    hours = {"recording": recording, "since": since // HOUR, "until": -(-until // HOUR)}
     sums = ", ".join(f"sum({one})" for one in AMOUNTS)
     rows = db.execute(
         f"select owner, min(hour), {sums} from cost_hours where {_HOURS} group by owner", hours

@@ -27,9 +27,9 @@ from gpuconsole.insight.forecast.estimates import KEPT, PastEstimate
 from gpuconsole.insight.health.telemetry import DevicePlace, UtilizationSample
 from gpuconsole.insight.overview import LastHour, hour_of
 from gpuconsole.insight.preemption.history import NEEDED, Losses, added, lost_by
-from gpuconsole.insight.series import Samples
+from gpuconsole.insight.series import Samples, SeriesKind
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
-from gpuconsole.model.clock import HOUR, Time, format_time
+from gpuconsole.model.clock import HOUR, Span, Time, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import EVERYTHING, Visibility
 from gpuconsole.model.text import clean
@@ -403,7 +403,7 @@ ENDLESS = 2**62
 
 
 @contextmanager
-def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
+def reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
     """The history, opened beside its writer. Raises HistoryError, also for queries."""
     with history_errors(recorder.path), closing(open_for_reading(recorder.path)) as db:
         yield db
@@ -415,7 +415,7 @@ def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
 def preemptions(recorder: Recorder, limit: int) -> tuple[HistoryEvent, ...]:
     """The newest preemptions of this session with their outcomes, oldest first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if line.what in NEEDED}
-    with _reading(recorder) as db:
+    with reading(recorder) as db:
         stored = queries.preemptions(db, recorder.session, limit)
     return newest_preemptions((stored | fresh).values(), limit)
 
@@ -430,7 +430,7 @@ def newest_preemptions(lines: Iterable[HistoryEvent], limit: int) -> tuple[Histo
 def losses(recorder: Recorder) -> Losses:
     """The work lost in this session, by queue and workload. Raises HistoryError."""
     fresh = recorder.unflushed()
-    with _reading(recorder) as db:
+    with reading(recorder) as db:
         stored = queries.losses(db, recorder.session, min(fresh, default=ENDLESS))
     return added(stored, lost_by(fresh.values()))
 
@@ -441,7 +441,7 @@ def last_hour(recorder: Recorder, now: Time) -> LastHour:
     On a live cluster these include the time before the session, as far as Kubernetes' Events record it.
     """
     fresh = recorder.unflushed()
-    with _reading(recorder) as db:
+    with reading(recorder) as db:
         stored = queries.last_hour(db, recorder.session, now, min(fresh, default=ENDLESS))
     return stored + hour_of(fresh.values(), now)
 
@@ -449,7 +449,7 @@ def last_hour(recorder: Recorder, now: Time) -> LastHour:
 def preemption_count(recorder: Recorder) -> int:
     """Number of recorded preemptions in this session. Raises HistoryError."""
     fresh = recorder.unflushed()
-    with _reading(recorder) as db:
+    with reading(recorder) as db:
         stored = queries.preemption_count(db, recorder.session, min(fresh, default=ENDLESS))
     return stored + sum(line.what is HistoryEventKind.PREEMPTED for line in fresh.values())
 
@@ -457,12 +457,32 @@ def preemption_count(recorder: Recorder) -> int:
 def of_workload(recorder: Recorder, workload: str) -> tuple[HistoryEvent, ...]:
     """All events of a workload, and its effects on others, oldest first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if workload in (line.workload, line.by)}
-    with _reading(recorder) as db:
+    with reading(recorder) as db:
         stored = queries.of_workload(db, recorder.session, workload)
     return tuple((stored | fresh).values())
 
 
 def estimates(recorder: Recorder, source: str) -> list[PastEstimate]:
     """Estimated starts on the live cluster `source` in all sessions, oldest first. Raises HistoryError."""
-    with _reading(recorder) as db:
+    with reading(recorder) as db:
         return queries.estimates(db, source, KEPT)
+
+
+def cost_hours(recorder: Recorder, since: Time, until: Time) -> list[CostHour]:
+    """Costs of this cluster in the hours that overlap [since, until), also of earlier sessions. Raises HistoryError."""
+    with _reading(recorder) as db:
+        return queries.cost_hours(db, recorder.recording, since, until)
+
+
+def samples(
+    recorder: Recorder,
+    since: Time,
+    until: Time,
+    *,
+    span: Span,
+    kind: SeriesKind | None = None,
+    name: str | None = None,
+) -> list[Samples]:
+    """Time series of this cluster in [since, until), also of earlier sessions; see `queries.samples`."""
+    with _reading(recorder) as db:
+        return queries.samples(db, recorder.recording, since, until, span=span, kind=kind, name=name)

@@ -69,7 +69,7 @@ def test_costs_of_the_same_owner_and_hour_are_added_up(recorder: Recorder, db: s
     idle = CostHour(owner=IDLE, hour=START, gpu_seconds=30.0, idle_usd=0.5, saved_usd=0.25)
     second = CostHour(owner=JOB, hour=START + HOUR, system_usd=3.0, underutilized_usd=2.0)
     assert queries.cost_hours(db, recorder.recording, START, START + 2 * HOUR) == [first, idle, second]
-    assert queries.cost_hours(db, recorder.recording, START + 1, START + 2 * HOUR) == [second]
+    assert queries.cost_hours(db, recorder.recording, START + HOUR + 1, START + HOUR + 2) == [second]
     total = replace(first, system_usd=3.0, underutilized_usd=2.0)
     assert queries.cost_sums(db, recorder.recording, START, START + 2 * HOUR) == [total, idle]
 
