@@ -403,7 +403,7 @@ ENDLESS = 2**62
 
 
 @contextmanager
-def reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
+def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
     """The history, opened beside its writer. Raises HistoryError, also for queries."""
     with history_errors(recorder.path), closing(open_for_reading(recorder.path)) as db:
         yield db
@@ -415,7 +415,7 @@ def reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
 def preemptions(recorder: Recorder, limit: int) -> tuple[HistoryEvent, ...]:
     """The newest preemptions of this session with their outcomes, oldest first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if line.what in NEEDED}
-    with reading(recorder) as db:
+    with _reading(recorder) as db:
         stored = queries.preemptions(db, recorder.session, limit)
     return newest_preemptions((stored | fresh).values(), limit)
 
@@ -430,7 +430,7 @@ def newest_preemptions(lines: Iterable[HistoryEvent], limit: int) -> tuple[Histo
 def losses(recorder: Recorder) -> Losses:
     """The work lost in this session, by queue and workload. Raises HistoryError."""
     fresh = recorder.unflushed()
-    with reading(recorder) as db:
+    with _reading(recorder) as db:
         stored = queries.losses(db, recorder.session, min(fresh, default=ENDLESS))
     return added(stored, lost_by(fresh.values()))
 
@@ -441,7 +441,7 @@ def last_hour(recorder: Recorder, now: Time) -> LastHour:
     On a live cluster these include the time before the session, as far as Kubernetes' Events record it.
     """
     fresh = recorder.unflushed()
-    with reading(recorder) as db:
+    with _reading(recorder) as db:
         stored = queries.last_hour(db, recorder.session, now, min(fresh, default=ENDLESS))
     return stored + hour_of(fresh.values(), now)
 
@@ -449,7 +449,7 @@ def last_hour(recorder: Recorder, now: Time) -> LastHour:
 def preemption_count(recorder: Recorder) -> int:
     """Number of recorded preemptions in this session. Raises HistoryError."""
     fresh = recorder.unflushed()
-    with reading(recorder) as db:
+    with _reading(recorder) as db:
         stored = queries.preemption_count(db, recorder.session, min(fresh, default=ENDLESS))
     return stored + sum(line.what is HistoryEventKind.PREEMPTED for line in fresh.values())
 
@@ -457,14 +457,14 @@ def preemption_count(recorder: Recorder) -> int:
 def of_workload(recorder: Recorder, workload: str) -> tuple[HistoryEvent, ...]:
     """All events of a workload, and its effects on others, oldest first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if workload in (line.workload, line.by)}
-    with reading(recorder) as db:
+    with _reading(recorder) as db:
         stored = queries.of_workload(db, recorder.session, workload)
     return tuple((stored | fresh).values())
 
 
 def estimates(recorder: Recorder, source: str) -> list[PastEstimate]:
     """Estimated starts on the live cluster `source` in all sessions, oldest first. Raises HistoryError."""
-    with reading(recorder) as db:
+    with _reading(recorder) as db:
         return queries.estimates(db, source, KEPT)
 
 
