@@ -403,6 +403,39 @@ def marks(
     return [(int(time), HistoryEventKind(what)) for time, what in rows]
 
 
+def events_until(db: sqlite3.Connection, recording: int, time: Time, limit: int) -> list[HistoryEvent]:
+    """The newest `limit` history events of a recording until `time`, oldest first."""
+    sessions = db.execute(
+        "select id from sessions where recording = ? and first <= ? order by id desc", (recording, time)
+    ).fetchall()
+    found: list[HistoryEvent] = []
+    for (session,) in sessions:
+        wanted = {"session": session, "last": _last_until(db, session, time), "limit": limit - len(found)}
+        lines = _lines(db.execute(_UNTIL, wanted))
+        found[:0] = lines.values()
+        if len(found) >= limit:
+            break
+    return found
+
+
+_UNTIL = f"select {_FIELDS} from events where session = :session and n <= :last order by n desc limit :limit"
+_AT_NUMBER = "select n, time from events where session = ? and n <= ? order by n desc limit 1"
+
+
+def _last_until(db: sqlite3.Connection, session: int, time: Time) -> int:
+    """Number of the session's last event until `time`; -1 without any. Times grow with the numbers."""
+    (last,) = db.execute("select max(n) from events where session = ?", (session,)).fetchone()
+    low, high = -1, -1 if last is None else int(last)
+    while low < high:
+        middle = (low + high + 1) // 2
+        row = db.execute(_AT_NUMBER, (session, middle)).fetchone()
+        if row is None or row[1] <= time:
+            low = middle
+        else:
+            high = int(row[0]) - 1
+    return low
+
+
 def _difference(row: tuple[Any, ...]) -> ForecastDifference:
     time, span, *texts = row
     workload, queue, forecast, fact, cause, detail, obj = (clean(str(text)) for text in texts)
