@@ -18,7 +18,7 @@ Piece of a stream, after decompression: frames of length, checksum and msgpack. 
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from struct import Struct as Layout
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -80,6 +80,7 @@ class _Head(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seen: Visibility | None = None
     """Which kinds come as events; None if that did not change."""
     policy: bytes = b""
+    """Settings of the schedulers; empty if they did not change."""
 
 
 class _Changes:
@@ -113,8 +114,9 @@ class ChangeLogWriter:
     """
 
     def __init__(self, state: ClusterState, *, policy: bytes = b"") -> None:
-        """`policy` are the settings of the schedulers (JSON of a `sim.policy.SimPolicy`), kept in each checkpoint."""
+        """`policy` are the settings of the schedulers (JSON of a `sim.policy.SimPolicy`), which may change later."""
         self.policy = policy
+        self._policy = policy
         self._state = state.fork()
         self._base: Snapshot | None = self._state.freeze() if state.time else None
         """State of the next checkpoint, if one is due."""
@@ -162,7 +164,8 @@ class ChangeLogWriter:
         if self._base is not None:
             checkpoint, self._base = self._checkpoint(self._base), None
         batch = None
-        if self._minutes or self._state.seen != self._seen or self._state.time - self._until >= MINUTE:
+        settings = self.policy != self._policy or self._state.seen != self._seen
+        if self._minutes or settings or self._state.time - self._until >= MINUTE:
             batch = self._batch()
             if self._size > self._limit:
                 self._base = self._state.freeze()
@@ -176,6 +179,7 @@ class ChangeLogWriter:
             seen=snapshot.seen,
             policy=self.policy,
         )
+        self._policy = self.policy
         size, data = self._written(head, list(snapshot.objects()))
         self._limit = max(LEAST, size)
         return Checkpoint(snapshot.time, data)
@@ -185,7 +189,9 @@ class ChangeLogWriter:
         seen = self._state.seen if self._state.seen != self._seen else None
         since, until = self._until, self._state.time
         self._number += 1
-        head = _Head(number=self._number, time=until, parts=-(-len(events) // AT_ONCE), seen=seen)
+        policy = self.policy if self.policy != self._policy else b""
+        self._policy = self.policy
+        head = _Head(number=self._number, time=until, parts=-(-len(events) // AT_ONCE), seen=seen, policy=policy)
         size, data = self._written(head, events)
         self._size += size
         self._minutes, self._until, self._seen = {}, until, self._state.seen
@@ -206,6 +212,13 @@ class ChangeLogWriter:
         return size, b"".join(pieces)
 
 
+class RebuiltCluster(NamedTuple):
+    """A cluster at a time, and the settings of its schedulers, as the writer got them; empty if it got none."""
+
+    snapshot: Snapshot
+    policy: bytes
+
+
 def rebuild(
     checkpoint: Checkpoint, batches: Iterable[ChangeBatch], at: Time, recent: Sequence[HistoryEvent] = ()
 ) -> Snapshot:
@@ -214,6 +227,13 @@ def rebuild(
     `recent` are the newest history events until then, oldest first. The Snapshot's time is `at`, but not after the last
     batch. Raises ChangeLogError, also for a time before the checkpoint.
     """
+    return rebuild_cluster(checkpoint, batches, at, recent).snapshot
+
+
+def rebuild_cluster(
+    checkpoint: Checkpoint, batches: Iterable[ChangeBatch], at: Time, recent: Sequence[HistoryEvent] = ()
+) -> RebuiltCluster:
+    """Return what `rebuild` returns, and the settings of the schedulers at that time. Raises ChangeLogError."""
     if at < checkpoint.time:
         raise ChangeLogError(
             f"the change log begins at {format_time(checkpoint.time)}; {format_time(at)} is before that"
@@ -226,7 +246,7 @@ def rebuild(
     if wrong is not None:
         raise ChangeLogError(f"checkpoint of {format_time(checkpoint.time)}: {wrong}")
     state = ClusterState(checkpoint.time)
-    state.seen = head.seen or EVERYTHING
+    seen, policy = head.seen or EVERYTHING, head.policy
     for obj in objects:
         state.apply(Applied(checkpoint.time, obj))
     for number, batch in enumerate(needed, start=1):
@@ -237,15 +257,12 @@ def rebuild(
             if isinstance(event, Deleted) and event.table not in _NAMES:
                 raise ChangeLogError(f"changes until {format_time(batch.until)}: no table is named {event.table!r}")
             state.apply(event)
-        state.seen = head.seen if head.seen is not None and batch.until <= at else state.seen
+        if batch.until <= at:
+            seen, policy = head.seen or seen, head.policy or policy
         state.time = max(state.time, min(batch.until, at))
+    state.seen = seen
     state.recall(recent)
-    return state.freeze()
-
-
-def policy_of(checkpoint: Checkpoint) -> bytes:
-    """Return the settings of the schedulers at a checkpoint, as `ChangeLogWriter` got them. Raises ChangeLogError."""
-    return _Reader([checkpoint.data]).head(0, checkpoint.time).policy
+    return RebuiltCluster(state.freeze(), policy)
 
 
 _NAMES = frozenset(TABLES.values())

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from zstandard import ZstdCompressor
 
 from gpuconsole.model import change_log
-from gpuconsole.model.change_log import ChangeBatch, ChangeLogError, ChangeLogWriter, Checkpoint, policy_of, rebuild
+from gpuconsole.model.change_log import (
+    ChangeBatch,
+    ChangeLogError,
+    ChangeLogWriter,
+    Checkpoint,
+    rebuild,
+    rebuild_cluster,
+)
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.cluster import Namespace, Node
 from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind
@@ -209,10 +216,29 @@ def test_what_could_be_read_at_a_time_is_known() -> None:
     assert [log.at(START + after).seen for after in (0, 10, 15, 20)] == [seeing, blind, blind, seeing]
 
 
-def test_a_checkpoint_has_the_settings_of_the_schedulers() -> None:
-    checkpoint, _ = ChangeLogWriter(ClusterState(START), policy=b'{"kueue":null}').flush()
-    assert checkpoint is not None
-    assert policy_of(checkpoint) == b'{"kueue":null}'
+def test_the_settings_of_the_schedulers_are_known_at_each_time() -> None:
+    log = recorded()
+    for after, policy in ((10, b"{}"), (20, b'{"kueue":null}')):
+        log.writer.policy = policy
+        log.writer.add([], time=START + after)
+        log.flush()
+    checkpoint, batches = log.streams[-1]
+    assert [rebuild_cluster(checkpoint, batches, START + after).policy for after in (0, 10, 15, 20)] == [
+        b"",
+        b"{}",
+        b"{}",
+        b'{"kueue":null}',
+    ]
+
+
+def test_a_new_checkpoint_has_the_settings_of_the_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_log, "LEAST", 1)
+    log = Recorded(ClusterState(START), b"{}")
+    for step in range(3):
+        log.add([node(f"node-{step}", step)])
+        log.flush()
+    assert len(log.streams) > 1
+    assert {rebuild_cluster(checkpoint, [], checkpoint.time).policy for checkpoint, _ in log.streams} == {b"{}"}
 
 
 LOG = recorded([node("a", 0)], [node("b", 10)], [node("c", 20)])
