@@ -90,6 +90,10 @@ class Forkable(Protocol):
     def fork(self) -> "Simulation":
         """Return an independent copy of the simulation in its current state. Blocks while a poll runs (≤ 20 ms)."""
 
+    @property
+    def policy(self) -> SimPolicy:
+        """Return the settings of the simulated schedulers; for a live cluster those of a simulation of it."""
+
 
 class Missing(Struct, frozen=True):
     """A permission (RBAC verb and resource) that the user lacks; an empty namespace means cluster-wide."""

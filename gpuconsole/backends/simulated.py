@@ -22,6 +22,7 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import Snapshot, Visibility
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.telemetry import PERIOD, measure
 
 WINDOW = 40
@@ -199,6 +200,11 @@ class SimulatedBackend(SimulationClock):
                 self._simulation.step()
             self.note(elapsed, self._simulation.now - before)
             return self._events()
+
+    @property
+    def policy(self) -> SimPolicy:
+        """The settings of the simulated schedulers."""
+        return self._simulation.policy
 
     def fork(self) -> Simulation:
         """Return an independent copy of the simulation; waits for a running poll."""

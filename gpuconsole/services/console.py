@@ -11,16 +11,19 @@ import logging
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Backend, Clocked, ClusterHealth, LiveBackend, Partial
+from gpuconsole.backends.base import Backend, Clocked, ClusterHealth, Forkable, LiveBackend, Partial
 from gpuconsole.backends.guard import AuditEntry, Guard
 from gpuconsole.backends.object_access import HasObjectAccess, ObjectAccess
 from gpuconsole.errors import HistoryError, NotSupportedError
+from gpuconsole.insight.cost.allocation import DEFAULT_LABELS, CostHour, CostLabels
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.forecast import Forecast
 from gpuconsole.insight.health.engines import EnginesInForce, KueueProblem, sharing
@@ -28,20 +31,23 @@ from gpuconsole.insight.health.telemetry import Trends, UtilizationSample
 from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions, pending
 from gpuconsole.insight.overview import LastHour, last_hour
 from gpuconsole.insight.preemption.history import Losses, lost_by
-from gpuconsole.model.clock import HOUR, Time
+from gpuconsole.insight.series import Samples, SeriesKind
+from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.documents.metadata import GeneratedNames
-from gpuconsole.model.events import Event, HistoryEvent, Pending
+from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind, Pending
 from gpuconsole.model.manifests import LoadedManifests, load_text
 from gpuconsole.model.manifests.kinds import is_name_taken
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.snapshot import EMPTY, KEPT, Snapshot
+from gpuconsole.model.snapshot import EMPTY, KEPT, Snapshot, Visibility
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
 from gpuconsole.services.analysis import AnalysisService, EstimateService
 from gpuconsole.services.forecasting import ForecastService
 from gpuconsole.services.forwards import Forwards
+from gpuconsole.services.recording import HistoryPipeline
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
+from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import recorder as history
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import history_errors, open_for_reading
@@ -59,6 +65,10 @@ LONGEST = 0.25
 """Maximum seconds that a tick advances the time, so that it does not jump by hours when a laptop wakes up."""
 
 
+def _ignore(events: Sequence[Event], now: Time, seen: Visibility) -> None:
+    """Observe nothing."""
+
+
 class Loop:
     """Polls the backend, applies its events to the ClusterState and publishes Snapshots. Mutates.
 
@@ -71,16 +81,21 @@ class Loop:
         *,
         publish: Callable[[Snapshot], None],
         record: Callable[[Sequence[HistoryEvent]], None],
+        observe: Callable[[Sequence[Event], Time, Visibility], None] = _ignore,
         clock: Callable[[], float] = time.monotonic,
         interval: float = INTERVAL,
     ) -> None:
-        """`interval` is the number of seconds from tick to tick."""
+        """`record` gets the history events of a tick, `observe` all events, the time reached and what is visible.
+
+        `interval` is the number of seconds from tick to tick.
+        """
         self._backend = backend
         self._interval = interval
         self._timekeeper = backend if isinstance(backend, (Clocked, LiveBackend)) else None
         self._partial = backend if isinstance(backend, Partial) else None
         self._publish = publish
         self._record = record
+        self._observe = observe
         self._clock = clock
         self._state = ClusterState()
         self._scheduler: BackgroundScheduler | None = None
@@ -133,6 +148,7 @@ class Loop:
         if moved or self.snapshot is EMPTY:
             if self._partial is not None:
                 self._state.seen = self._partial.seen
+            self._observe(events, self._state.time, self._state.seen)
             self.snapshot = self._state.freeze()
             self._publish(self.snapshot)
 
@@ -187,6 +203,9 @@ UNKNOWN = ConsoleStatus()
 USUAL = Prices()
 """Default prices of GPUs, for clusters without prices of their own."""
 UNAUDITED = "Read-only: the audit of changes cannot be written ({}); repair the history, or start with --no-audit"
+COUNTED = (HistoryEventKind.ADMITTED, HistoryEventKind.PREEMPTED, HistoryEventKind.EVICTED)
+"""Kinds of history events that are counted for metrics."""
+UNKNOWN_POLICY = SimPolicy()
 NO_FORECAST = Forecast()
 NO_DIFFERENCES = ForecastDifferences()
 
@@ -208,6 +227,7 @@ class Console:
         prices: Prices = USUAL,
         interval: float = INTERVAL,
         forecasts: bool = True,
+        cost_labels: CostLabels = DEFAULT_LABELS,
     ) -> None:
         """`about` has the constants: mode, source, engine, policy. The console closes its arguments.
 
@@ -228,6 +248,8 @@ class Console:
         self._estimates = EstimateService(recorder, about.source if self._live is not None else "")
         self._stopped = False
         self._began_recording = False
+        self.event_counts: Counter[tuple[HistoryEventKind, str, str]] = Counter()
+        """Number of admissions, preemptions and evictions since the start, by queue and reason."""
         self._known_since: Time | None = None
         """Time of the first history event, if earlier ones are unknown; None if all are known."""
         self._measurements = Measurements(recorder, about.source if self._live is not None else "")
@@ -239,7 +261,10 @@ class Console:
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._subscribing = threading.Lock()
         self._failing: list[Callable[[Snapshot], None]] = []
-        self._loop = Loop(backend, publish=self._published, record=self._recorded, interval=interval)
+        self._pipeline = HistoryPipeline(recorder, prices, cost_labels, self._policy) if recorder is not None else None
+        self._loop = Loop(
+            backend, publish=self._published, record=self._recorded, observe=self._observed, interval=interval
+        )
         self.answers = AnalysisService(backend, lambda: self.snapshot, worker, self._estimates)
         """Analyses in forks of the cluster."""
         self.notices: tuple[str, ...] = tuple(notices)
@@ -382,6 +407,11 @@ class Console:
         """True if the history is stored on disk."""
         return self._recorder is not None
 
+    @property
+    def history_path(self) -> Path | None:
+        """The file of the history; None if no history is stored."""
+        return self._recorder.path if self._recorder is not None else None
+
     def last_hour(self) -> LastHour:
         """Totals of the last hour from the history; without a stored history, from the events in memory.
 
@@ -405,6 +435,22 @@ class Console:
         if self._recorder is not None:
             return history.of_workload(self._recorder, workload)
         return tuple(line for line in self.snapshot.recent if workload in (line.workload, line.by))
+
+    def cost_hours(self, since: Time, until: Time) -> list[CostHour]:
+        """Recorded costs of the hours that overlap a window; empty without a stored history. Raises HistoryError."""
+        return history.cost_hours(self._recorder, since, until) if self._recorder is not None else []
+
+    def samples(
+        self, since: Time, until: Time, span: Span, *, kind: SeriesKind | None = None, name: str | None = None
+    ) -> list[Samples]:
+        """Recorded time series of a window, a sample per minute or per hour (`span`), oldest first.
+
+        With `kind` and `name` only those of one queue, cohort or flavor; empty without a stored history. Raises
+        HistoryError.
+        """
+        if self._recorder is None:
+            return []
+        return history.samples(self._recorder, since, until, span=span, kind=kind, name=name)
 
     def pending(
         self, cluster_queue: str, *, local_queue: str = "", offset: int = 0, limit: int | None = None
@@ -457,7 +503,9 @@ class Console:
 
     def _unsaved(self) -> str:
         """Why the history is not being written; empty if it is."""
-        return self._about.history if self._recorder is None else self._recorder.failed
+        if self._recorder is None:
+            return self._about.history
+        return self._recorder.failed or (self._pipeline.failed if self._pipeline is not None else "")
 
     def _unaudited(self) -> str:
         unsaved = self._unsaved() if self._audit_needed else ""
@@ -481,6 +529,14 @@ class Console:
                     LOG.exception("A subscriber failed")
                     self._failing.append(callback)
 
+    def _policy(self) -> SimPolicy:
+        """The settings of the schedulers, as far as known."""
+        return self._backend.policy if isinstance(self._backend, Forkable | LiveBackend) else UNKNOWN_POLICY
+
+    def _observed(self, events: Sequence[Event], now: Time, seen: Visibility) -> None:
+        if self._pipeline is not None:
+            self._pipeline.add(events, now, seen)
+
     def _recorded(self, lines: Sequence[HistoryEvent]) -> None:
         if not self._began_recording:
             self._began_recording = True
@@ -491,6 +547,8 @@ class Console:
             self._recorder.record(lines)
         for line in lines:
             self._guard.came_back(line)
+            if line.what in COUNTED:
+                self.event_counts[line.what, line.queue, line.reason] += 1
 
     def _audited(self, entry: AuditEntry) -> None:
         if self._recorder is not None:

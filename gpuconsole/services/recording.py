@@ -1,0 +1,152 @@
+"""The recording of a cluster: costs, time series and change log, from the events of the loop.
+
+The loop passes on the events of each tick. The recorder's thread evaluates them before each of its writes, so that the
+loop is not delayed, and history events, costs, samples and changes of one second are written together.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gpuconsole.insight.cost.allocation import CostAllocator, CostLabels
+from gpuconsole.insight.series import SeriesSampler
+from gpuconsole.model.change_log import ChangeLogWriter
+from gpuconsole.model.clock import MINUTE, Span, Time
+from gpuconsole.model.events import Applied, Event, HistoryEvent
+from gpuconsole.model.prices import Prices
+from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility
+from gpuconsole.model.state import ClusterState
+from gpuconsole.model.telemetry import NodeTelemetry
+from gpuconsole.model.text import clean
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.store.recorder import Recorder
+
+LOG = logging.getLogger(__name__)
+MOST_SAMPLES = 5
+"""Maximum samples of one write: a fast simulation, which passes more minutes in a second, is sampled less often."""
+TELEMETRY_INTERVAL = 15 * MINUTE
+"""Interval at which the change log has the telemetry of a node: most changes of a cluster are telemetry."""
+
+
+class HistoryPipeline:
+    """Turns the events of one cluster into costs, samples and changes, and passes them to the recorder. Mutates.
+
+    `add` is called by the loop, `prepare` by the recorder's thread.
+    """
+
+    def __init__(self, recorder: Recorder, prices: Prices, labels: CostLabels, policy: Callable[[], SimPolicy]) -> None:
+        """`policy` returns the settings of the schedulers, from which analyses of a past moment continue."""
+        self._recorder = recorder
+        self._prices = prices
+        self._labels = labels
+        self._policy = policy
+        self._waiting: list[Event] = []
+        self._now: Time = 0
+        self._seen: Visibility = EVERYTHING
+        self._lock = threading.Lock()
+        self._consumers: _Consumers | None = None
+        self._recorded_policy: SimPolicy | None = None
+        self._measured: dict[str, Time] = {}
+        """Node → time of its newest telemetry in the change log; bounded by the number of nodes."""
+        self._begun: Time = 0
+        """Time from which on events are counted; a live cluster reports older ones, which an earlier session had."""
+        self._sampled: Time = 0
+        self.failed = ""
+        """Why costs, samples and changes are no longer recorded; empty if they are."""
+        recorder.before_writes(self.prepare)
+
+    def add(self, events: Sequence[Event], now: Time, seen: Visibility) -> None:
+        """Queue the events of a tick that ended at `now`; does not block."""
+        if self.failed:
+            return
+        with self._lock:
+            self._waiting += events
+            self._now, self._seen = now, seen
+
+    def prepare(self) -> None:
+        """Evaluate the queued events and pass the results to the recorder. Never raises: see `failed`."""
+        with self._lock:
+            events, self._waiting = self._waiting, []
+            now, seen = self._now, self._seen
+        if self.failed or not now:
+            return
+        try:
+            self._evaluate(events, now, seen)
+        except Exception as error:
+            LOG.exception("Costs, time series and changes are no longer recorded")
+            self.failed = clean(f"costs and time travel: {type(error).__name__}: {error}")
+
+    def _evaluate(self, events: Sequence[Event], now: Time, seen: Visibility) -> None:
+        consumers = self._consumers if self._consumers is not None else self._begin(events, now)
+        state, costs, sampler, changes = consumers
+        state.seen = seen
+        policy = self._policy()
+        if policy is not self._recorded_policy:
+            # A live cluster's settings are read later than its first objects.
+            changes.policy, self._recorded_policy = msgspec.json.encode(policy), policy
+        interval = _interval(self._sampled, now)
+        due = self._sampled + interval
+        reached = state.time
+        for event in events:
+            # A live cluster reports some history events later than their time.
+            reached = max(reached, event.time)
+            while due <= reached:
+                self._sample(state, sampler, due)
+                due += interval
+            state.apply(event)
+            costs.note(event)
+            if event.time >= self._begun:
+                sampler.note(event)
+        while due <= now:
+            self._sample(state, sampler, due)
+            due += interval
+        state.time = max(reached, now)
+        costs.advance(state.time)
+        self._recorder.add_costs(costs.drain())
+        changes.add([event for event in events if self._is_logged(event)], time=state.time, seen=seen)
+        self._recorder.add_changes(*changes.flush())
+
+    def _begin(self, events: Sequence[Event], now: Time) -> "_Consumers":
+        """Start with an empty cluster: the first events of a backend are all existing objects."""
+        time = min((event.time for event in events if not isinstance(event, HistoryEvent)), default=now)
+        self._begun = time
+        self._consumers = _Consumers(
+            ClusterState(time),
+            CostAllocator(Snapshot(time, 0, {}, ()), self._prices, self._labels),
+            SeriesSampler(),
+            ChangeLogWriter(ClusterState()),
+        )
+        self._sampled = time // MINUTE * MINUTE
+        return self._consumers
+
+    def _is_logged(self, event: Event) -> bool:
+        """False for telemetry of a node whose telemetry is in the change log already for this interval."""
+        if not isinstance(event, Applied) or not isinstance(event.object, NodeTelemetry):
+            return True
+        before = self._measured.get(event.key)
+        if before is not None and event.time - before < TELEMETRY_INTERVAL:
+            return False
+        self._measured[event.key] = event.time
+        return True
+
+    def _sample(self, state: ClusterState, sampler: SeriesSampler, time: Time) -> None:
+        state.time = max(state.time, time)
+        self._recorder.add_samples(sampler.sample(state.freeze(), self._prices))
+        self._sampled = time
+
+
+class _Consumers(NamedTuple):
+    """What evaluates the events of a recording."""
+
+    state: ClusterState
+    costs: CostAllocator
+    sampler: SeriesSampler
+    changes: ChangeLogWriter
+
+
+def _interval(sampled: Time, now: Time) -> Span:
+    """Time between two samples of a write: a minute, or more minutes if too many have passed."""
+    return max(1, -(-(now - sampled) // MINUTE // MOST_SAMPLES)) * MINUTE
