@@ -34,6 +34,7 @@ COMMANDS = {
     "slots": "Show how many pods and gangs fit now.",
     "mig": "Show which pods a MIG reconfiguration evicts.",
     "snapshot": "Save a cluster to a file.",
+    "at": "Answer a question about a recorded cluster at an earlier time.",
     "keys": "List all keys.",
 }
 """Command, also the name of its module → its summary in the help, which therefore imports no command."""

@@ -59,10 +59,10 @@ class QuestionContext(Struct, frozen=True, kw_only=True):
     simulation: Simulation
     source: str
     mode: str
-    """`simulated`, `saved` or `live`."""
+    """`simulated`, `saved`, `recorded` or `live`."""
     settings: Config
     found: Snapshot | None = None
-    """A live or saved cluster as it was read, before any simulated decision; None for a simulated cluster."""
+    """A live, saved or recorded cluster as it was read, before any simulated decision; None for a simulated one."""
     assumed: tuple[str, ...] = ()
     """Assumptions about facts of the cluster that are unknown, as sentences."""
     staged: bool = False
@@ -195,7 +195,9 @@ def open_cluster(request: OpenRequest, until: Span = 0) -> QuestionContext:
 
 
 def mode_of(request: OpenRequest) -> str:
-    """Return the kind of the requested cluster: `live`, `saved` or `simulated`."""
+    """Return the kind of the requested cluster: `live`, `saved`, `recorded` or `simulated`."""
+    if request.recorded is not None:
+        return "recorded"
     return "live" if request.live else "saved" if request.snapshot is not None else "simulated"
 
 

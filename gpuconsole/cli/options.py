@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from msgspec import Struct
@@ -19,6 +19,9 @@ from gpuconsole.config import Config, load
 from gpuconsole.errors import UsageError
 from gpuconsole.model.documents.findings import Finding
 from gpuconsole.model.text import clean
+
+if TYPE_CHECKING:
+    from gpuconsole.services.time_travel import RecordedCluster
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -48,6 +51,8 @@ class OpenRequest(Struct, frozen=True, kw_only=True):
     kueue_metrics: str = ""
     traces_preemptions: bool = False
     """Whether the simulation records how victims were chosen; set by the command, not by an option."""
+    recorded: "RecordedCluster | None" = None
+    """A cluster at an earlier time, of `gpuconsole at`, in place of the others."""
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -109,7 +114,7 @@ def clustered(function: Function) -> Function:
     @wraps(function)
     def gathered(**options: Any) -> Any:
         request = OpenRequest(**{name: options.pop(name) for name in OpenRequest.__struct_fields__ if name in options})
-        return function(request=request, **options)
+        return function(request=replace(request, recorded=click.get_current_context().obj), **options)
 
     command: Any = policed(gathered)
     for decorator in reversed(decorators):

@@ -49,10 +49,16 @@ def save(target: Path, request: OpenRequest, redact: bool, until: Span, **option
     else:
         source = open_simulation(request)
         simulation = source.simulation
-        simulation.advance(simulation.now + until)
-        snapshot = simulation.snapshot()
         staged = source.found is None or source.staged or until > 0
-        content = write_snapshot(simulation, with_stories(history_of(simulation)), staged=staged)
+        if source.found is not None and request.recorded is not None and not until:
+            # What was recorded, without the decisions that a simulation would make at that time.
+            snapshot = source.found
+            policy = msgspec.Raw(msgspec.json.encode(simulation.policy))
+            content = encode(snapshot, policy, simulation.seed, staged=staged)
+        else:
+            simulation.advance(simulation.now + until)
+            snapshot = simulation.snapshot()
+            content = write_snapshot(simulation, with_stories(history_of(simulation)), staged=staged)
     for gap in dict.fromkeys(gap.why for gap in snapshot.seen.gaps):
         click.echo(clean(f"not saved: {gap}"), err=True)
     target.write_bytes(redacted(content) if redact else content)

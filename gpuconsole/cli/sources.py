@@ -34,13 +34,14 @@ from gpuconsole.model.manifests.loading import admitting_all
 from gpuconsole.model.objects import Object, insane_values
 from gpuconsole.model.prices import Prices, PricesError
 from gpuconsole.model.prices import load as load_prices
-from gpuconsole.model.snapshot import FORMAT, KUEUES, Snapshot, SnapshotFile, decode
+from gpuconsole.model.snapshot import FORMAT, KUEUES, Snapshot, SnapshotFile, Visibility, decode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
+from gpuconsole.services.time_travel import RecordedCluster
 from gpuconsole.sim import run_times
 from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation, policy_of_snapshot
@@ -246,10 +247,13 @@ def _name(objects: Any, number: int) -> str:
 
 def with_overrides(saved: SnapshotFile, request: OpenRequest) -> SnapshotFile:
     """Return the saved Snapshot without assumptions about Kueue that the request's Configuration or gates replace."""
+    return replace(saved, seen=_seen_with_overrides(saved.seen, request))
+
+
+def _seen_with_overrides(seen: Visibility, request: OpenRequest) -> Visibility:
     if request.kueue_config is None and not request.feature_gates:
-        return saved
-    assumed = tuple(text for text in saved.seen.assumed if not text.startswith(KUEUES))
-    return replace(saved, seen=replace(saved.seen, assumed=assumed))
+        return seen
+    return replace(seen, assumed=tuple(text for text in seen.assumed if not text.startswith(KUEUES)))
 
 
 START: Time = parse_time(SCENARIO_START)
@@ -282,6 +286,10 @@ def open_simulation(request: OpenRequest, settings: Config | None = None) -> Ope
     if not request.live and (request.context or request.kubeconfig or request.namespace):
         raise UsageError("--context, --kubeconfig and --namespace need --live")
     asked = [bool(request.files), request.live, request.snapshot is not None]
+    if request.recorded is not None:
+        if any(asked):
+            raise UsageError("`gpuconsole at` reads a recorded cluster; omit FILES, --live and --snapshot")
+        return _from_recorded(request.recorded, request)
     if sum(asked) > 1:
         raise UsageError("use only one of FILES, --live and --snapshot")
     if request.live:
@@ -429,17 +437,34 @@ def _from_cluster(request: OpenRequest, settings: Config | None) -> OpenedSimula
 def _from_snapshot(file: Path, request: OpenRequest) -> OpenedSimulation:
     """Simulate from a saved snapshot, with its saved policy. Raises SourceError."""
     saved, known = saved_in(file)
-    policy = known or SimPolicy(prices=_prices(request), latencies=run_times.DEFAULT_LATENCIES)
     snapshot = ClusterState.from_file(with_overrides(saved, request)).freeze()
+    seed = request.seed if request.seed is not None else saved.seed or 0
+    return _continued(snapshot, known, request, seed=seed, source=file.name, staged=saved.staged)
+
+
+def _from_recorded(recorded: RecordedCluster, request: OpenRequest) -> OpenedSimulation:
+    """Simulate from a recorded cluster at an earlier time, with its settings at that time. Raises SourceError."""
+    state = ClusterState.of(recorded.snapshot, recorded.snapshot.recent)
+    state.seen = _seen_with_overrides(state.seen, request)
+    source = recorded.recording.source
+    return _continued(
+        state.freeze(), recorded.policy, request, seed=request.seed or 0, source=source, staged=recorded.staged
+    )
+
+
+def _continued(
+    snapshot: Snapshot, known: SimPolicy | None, request: OpenRequest, *, seed: int, source: str, staged: bool
+) -> OpenedSimulation:
+    """Simulate from a Snapshot with the settings that are `known`, as far as the request does not replace them."""
+    policy = known or SimPolicy(prices=_prices(request), latencies=run_times.DEFAULT_LATENCIES)
     if request.own_prices:
         policy = replace(policy, prices=_prices(request))
     if request.catalogue is not None:
         policy = _selling(policy, catalogue_for(request, ()))
-    seed = request.seed if request.seed is not None else saved.seed or 0
     simulation = Simulation.from_snapshot(snapshot, policy=_policy(policy, request), seed=seed)
-    about = status_of(simulation, file.name)
+    about = status_of(simulation, source)
     return OpenedSimulation(
-        simulation=simulation, about=about, notices=snapshot.seen.warnings, found=snapshot, staged=saved.staged
+        simulation=simulation, about=about, notices=snapshot.seen.warnings, found=snapshot, staged=staged
     )
 
 
