@@ -35,6 +35,8 @@ COMMANDS = {
     "mig": "Show which pods a MIG reconfiguration evicts.",
     "snapshot": "Save a cluster to a file.",
     "at": "Answer a question about a recorded cluster at an earlier time.",
+    "record": "Record the history of a cluster without a screen.",
+    "metrics": "Serve Prometheus metrics of a cluster.",
     "keys": "List all keys.",
 }
 """Command, also the name of its module → its summary in the help, which therefore imports no command."""

@@ -31,7 +31,7 @@ from gpuconsole.garbage import collect_seldom
 from gpuconsole.model.clock import Time
 from gpuconsole.model.prices import Prices
 from gpuconsole.services.console import INTERVAL, USUAL, Console
-from gpuconsole.services.status import ConsoleStatus
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store.private import make_private_file, make_private_folder
 from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.workers.client import Worker
@@ -114,10 +114,12 @@ class HeadlessConsole(Struct, frozen=True, kw_only=True):
 
     records: bool
     """Whether the history is written. If so, HistoryError is raised where it cannot be."""
+    history: Path | None = None
+    """File of the history; None for the usual one."""
     forecasts: bool = False
     """Whether Kueue's decisions on a live cluster are forecast."""
     interval: float = 0.5
-    """Seconds between two polls of the backend."""
+    """Seconds between two polls of a live cluster; a simulation needs the usual interval to keep its speed."""
 
 
 def open_console(request: OpenRequest, settings: Config, headless: HeadlessConsole | None = None) -> Console:
@@ -228,7 +230,7 @@ def _console(
     notices, recorder = list(notices), None
     try:
         if headless is None or headless.records:
-            recorder = _recorder(about, seed, settings)
+            recorder = _recorder(about, seed, settings, headless.history if headless is not None else None)
             notices += (str(recovered) for recovered in recorder.recovered if recovered.lines)
     except HistoryError as error:
         if headless is not None:
@@ -249,7 +251,7 @@ def _console(
             worker=worker,
             notices=notices,
             prices=prices,
-            interval=INTERVAL if headless is None else headless.interval,
+            interval=headless.interval if headless is not None and about.mode is ConsoleMode.LIVE else INTERVAL,
             forecasts=headless is None or headless.forecasts,
         )
     except ConsoleError:
@@ -258,9 +260,9 @@ def _console(
         raise
 
 
-def _recorder(about: ConsoleStatus, seed: int, settings: Config) -> Recorder:
+def _recorder(about: ConsoleStatus, seed: int, settings: Config, file: Path | None) -> Recorder:
     opening = Opening(version=__version__, mode=about.mode.value, source=about.source, seed=seed)
-    return Recorder(settings.history_file, opening, wall=_wall)
+    return Recorder(file or settings.history_file, opening, wall=_wall)
 
 
 def _wall() -> Time:

@@ -237,16 +237,20 @@ class KubeObjectAccess:
 
     def kubectl(self, *arguments: str) -> list[str]:
         """Return the kubectl command line for this cluster and user."""
-        place = self._connection.place
-        file = ["--kubeconfig", self._kubeconfig] if self._kubeconfig else []
-        context = ["--context", place.context] if place.context != IN_CLUSTER else []
-        return ["kubectl", *file, *context, *arguments]
+        return kubectl_command(self._kubeconfig, self._connection.place.context, *arguments)
 
     def close(self) -> None:
         """Stop all logs and permission checks."""
         self._rights.close()
         for logs in self._logs:
             logs.close()
+
+
+def kubectl_command(kubeconfig: str, context: str, *arguments: str) -> list[str]:
+    """Return the kubectl command line for a context of a kubeconfig; an empty path stands for the default one."""
+    file = ["--kubeconfig", kubeconfig] if kubeconfig else []
+    chosen = ["--context", context] if context != IN_CLUSTER else []
+    return ["kubectl", *file, *chosen, *arguments]
 
 
 def _said(event: _Event, about: str) -> KubeEvent:

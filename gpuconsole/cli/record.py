@@ -1,0 +1,474 @@
+"""`gpuconsole record`: records the history of a cluster without a screen, and can serve Prometheus metrics.
+
+The recorder is a console without a screen: the same backend, loop and history. It reads the cluster and never changes
+it. `run_headless` is shared with `gpuconsole metrics`. `pull` copies the history of a recorder in the cluster.
+"""
+
+import hashlib
+import logging
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from gpuconsole import __version__
+from gpuconsole.cli.options import OpenRequest, clustered, configured
+from gpuconsole.cli.run import HeadlessConsole, log_to, open_console
+from gpuconsole.errors import ClusterError, HistoryError, UsageError
+from gpuconsole.insight.cost.report import Budget
+from gpuconsole.model.clock import format_span
+from gpuconsole.model.snapshot import EMPTY
+from gpuconsole.model.text import clean
+from gpuconsole.services.console import Console
+from gpuconsole.services.status import ConsoleStatus
+from gpuconsole.store.private import OWNER_ONLY_FILE, make_private_file, make_private_folder
+from gpuconsole.store.schema import history_errors, open_for_reading
+
+if TYPE_CHECKING:
+    from gpuconsole.services.metrics import Estimates, Listener, MetricsServer, MetricsSource
+
+LOG = logging.getLogger(__name__)
+REPORT = 60.0
+"""Seconds between two status lines on stderr."""
+STALLED = 120.0
+"""Seconds without a tick of the loop after which `/-/healthy` asks for a restart; of a live cluster that cannot be
+reached it does not, because the backend reconnects."""
+
+
+class ListenerType(click.ParamType["Listener"]):
+    """An address to listen on, `HOST:PORT` or `:PORT` for all interfaces; of IPv6 `[HOST]:PORT`."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Listener":
+        from gpuconsole.services.metrics import Listener
+
+        if isinstance(value, Listener):
+            return value
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or not 0 <= int(port) < 65_536:
+            self.fail(f"{value!r} is not an address; use HOST:PORT, or :PORT for all interfaces", param, ctx)
+        if ":" in host and not (host.startswith("[") and host.endswith("]")):
+            self.fail(f"{value!r}: write an IPv6 address in brackets, as in [::1]:9090", param, ctx)
+        return Listener(host.strip("[]"), int(port))
+
+
+ESTIMATES = click.option(
+    "--estimates",
+    is_flag=True,
+    help="Also compute forecasts, estimated starts and preemption risk, in a worker process (more CPU and memory).",
+)
+
+
+def _budget(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[Budget, ...]:
+    found = []
+    for text in values:
+        team, equals, amount = text.rpartition("=")
+        try:
+            usd = float(amount)
+        except ValueError:
+            usd = math.nan
+        if not equals or not team or not 0 <= usd < math.inf:
+            raise click.BadParameter(f"{text!r} is not TEAM=USD, such as research=12000", ctx, param)
+        found.append(Budget(team=team, usd_per_month=usd))
+    return tuple(found)
+
+
+BUDGETS = click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    callback=_budget,
+    metavar="TEAM=USD",
+    help="Monthly budget of a team, for the metrics. May be repeated.",
+)
+
+
+@click.command()
+@clustered
+@click.option("--speed", type=click.FloatRange(1, 10_000), help="Simulated seconds per wall-clock second.")
+@click.option(
+    "--history",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to record to (default: the cluster's file in the state folder).",
+)
+@click.option("--metrics", type=ListenerType(), metavar="ADDRESS", help="Serve Prometheus metrics, such as on :9090.")
+@ESTIMATES
+@BUDGETS
+@click.option("--install-service", is_flag=True, help="Write a systemd user unit that runs this command (--live).")
+def command(
+    request: OpenRequest,
+    speed: float | None,
+    history: Path | None,
+    metrics: "Listener | None",
+    estimates: bool,
+    budgets: tuple[Budget, ...],
+    install_service: bool,
+) -> int:
+    """Record the history of a cluster, without a screen.
+
+    Records events, decisions, time series, costs and changes until SIGTERM or Ctrl-C, and never changes the cluster.
+    With FILES a simulation is recorded, for trying it out.
+    """
+    if install_service:
+        return _install(request, history, metrics, estimates, budgets)
+    request, settings = configured(request, speed=speed, read_only=True, worker=estimates)
+    if problem := log_to(settings.log_file, settings.log_level):
+        say(problem)
+    console = open_console(request, settings, HeadlessConsole(records=True, forecasts=estimates, history=history))
+    recorded = console.history_path
+    say(f"recording {console.status.source} to {recorded}" + (f", metrics on {metrics}" if metrics else ""))
+    for notice in console.notices:
+        say(notice)
+    return run_headless(console, recorded, metrics, budgets)
+
+
+def say(text: str) -> None:
+    """Write a line to stderr, with the time; nobody may be reading it."""
+    with suppress(OSError):
+        click.echo(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {clean(text)}", err=True)
+
+
+def wait_for_signals() -> threading.Event:
+    """Return an event that SIGTERM, SIGINT or SIGHUP sets from now on."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), stop)
+    return stopped
+
+
+def run_headless(
+    console: Console, recorded: Path | None, metrics: "Listener | None", budgets: Sequence[Budget] = ()
+) -> int:
+    """Run a console without a screen until SIGTERM, SIGINT or SIGHUP; returns the exit status.
+
+    `recorded` is the file of the history, for the status lines. Raises UsageError if the metrics cannot be served.
+    """
+    stopped = wait_for_signals()
+    server = None
+    try:
+        server = _serve(console, metrics, budgets) if metrics is not None else None
+        console.start()
+        due = time.monotonic() + REPORT
+        while not stopped.wait(max(0.0, due - time.monotonic())):
+            due += REPORT
+            say(status_line(console, recorded))
+        say(f"stopping; {status_line(console, recorded)}")
+    finally:
+        if server is not None:
+            server.close()
+        console.stop()
+    return 0
+
+
+def status_line(console: Console, recorded: Path | None) -> str:
+    """Return the state of a headless console in one line: its cluster, and what is wrong."""
+    snapshot, status = console.snapshot, console.status
+    parts = ["loading" if status.loading or snapshot is EMPTY else _sizes(console)]
+    if recorded is not None:
+        with suppress(OSError):
+            parts.append(f"history {sum(map(_size, (recorded, Path(f'{recorded}-wal')))) / 1e6:.1f} MB")
+    problems = _problems(status)
+    return "; ".join([*parts, *(f"PROBLEM: {problem}" for problem in problems)])
+
+
+def _sizes(console: Console) -> str:
+    snapshot = console.snapshot
+    return f"{len(snapshot.nodes):,} nodes, {len(snapshot.workloads):,} workloads, {len(snapshot.pods):,} pods"
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _problems(status: ConsoleStatus) -> Iterable[str]:
+    if status.stalled:
+        yield status.stalled
+    if status.sight is not None and status.sight.lost:
+        yield f"not connected for {format_span(int(status.age * 1e6))}: {status.sight.lost}"
+    if status.history:
+        yield f"the history is not written: {status.history}"
+    if status.lost_events:
+        yield f"{status.lost_events:,} events are missing in the history"
+    if unseen := status.unseen(()):
+        yield unseen
+
+
+def _serve(console: Console, listener: "Listener", budgets: Sequence[Budget]) -> "MetricsServer":
+    from gpuconsole.services.metrics import BackgroundEstimates
+
+    return serve(
+        console,
+        listener,
+        budgets,
+        estimates=BackgroundEstimates(console.answers) if console.answers.foretells else None,
+        unhealthy=lambda: unhealthy(console.status),
+        unready=lambda: unready(console.status),
+    )
+
+
+def serve(
+    source: "MetricsSource",
+    listener: "Listener",
+    budgets: Sequence[Budget],
+    *,
+    estimates: "Estimates | None" = None,
+    unhealthy: Callable[[], str] = str,
+    unready: Callable[[], str] = str,
+) -> "MetricsServer":
+    """Serve the metrics of a source. Raises UsageError if the address cannot be used.
+
+    `unhealthy` and `unready` return why a probe must fail; empty if it must not.
+    """
+    from gpuconsole.services.metrics import ClusterCollector, MetricsServer
+    from gpuconsole.ui.names import called
+
+    collector = ClusterCollector(source, version=__version__, job_name=called, estimates=estimates, budgets=budgets)
+    try:
+        return MetricsServer(listener, collector, unhealthy=unhealthy, unready=unready)
+    except OSError as error:
+        raise UsageError(f"cannot serve metrics on {listener}: {error.strerror}; choose another address") from error
+
+
+def unhealthy(status: ConsoleStatus) -> str:
+    """Return why the process should be restarted; empty if it should not."""
+    if status.stalled and status.age > STALLED:
+        return f"the cluster's state has not been renewed for {status.age:.0f} s: {status.stalled}"
+    return ""
+
+
+def unready(status: ConsoleStatus) -> str:
+    """Return why the process does not yet, or no longer, do its work; empty if it does."""
+    if status.loading:
+        return "the cluster is being loaded"
+    return next(iter(_problems(status)), "")
+
+
+UNIT = "gpuconsole-record"
+"""Name of the systemd unit, before the name of the cluster."""
+_CHECKSUM = "# Checksum: "
+_UNIT = """\
+[Unit]
+Description=gpuconsole recorder of {context}
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart={command}
+Restart=on-failure
+RestartSec=30
+UMask=0077
+NoNewPrivileges=yes
+Nice=5
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def _install(
+    request: OpenRequest,
+    history: Path | None,
+    metrics: "Listener | None",
+    estimates: bool,
+    budgets: Sequence[Budget],
+) -> int:
+    """Write the systemd user unit for a live cluster. Raises UsageError, also for a unit that somebody has changed."""
+    from gpuconsole.cli.live import open_live
+
+    if not request.live:
+        raise UsageError("--install-service needs --live: a simulation ends with its terminal")
+    context = open_live(request).context
+    arguments = [*_executable(), "record", *_arguments(request, context, history, metrics)]
+    arguments += ["--estimates"] if estimates else []
+    for budget in budgets:
+        arguments += ["--budget", f"{budget.team}={budget.usd_per_month:g}"]
+    body = _UNIT.format(context=clean(context).replace("%", "%%"), command=" ".join(map(quote_for_systemd, arguments)))
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
+    unit = folder / f"{UNIT}-{slug(context)}.service"
+    _write_unit(unit, body)
+    click.echo(f"{unit}\n\nsystemctl --user daemon-reload\nsystemctl --user enable --now {unit.name}")
+    return 0
+
+
+def _write_unit(unit: Path, body: str) -> None:
+    """Write the unit with a checksum, by which a later call sees whether somebody has changed it."""
+    try:
+        if unit.exists():
+            first, _, rest = unit.read_text(errors="replace").partition("\n")
+            if first != _checksum(rest):
+                raise UsageError(f"{unit} was changed by hand and is left as it is; delete it, then repeat the command")
+        unit.parent.mkdir(parents=True, exist_ok=True)
+        new = unit.with_name(f".{unit.name}.new")
+        new.unlink(missing_ok=True)
+        with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY_FILE), "w") as file:
+            file.write(f"{_checksum(body)}\n{body}")
+        new.replace(unit)
+    except OSError as error:
+        raise UsageError(f"cannot write {unit}: {error.strerror}") from error
+
+
+def _checksum(body: str) -> str:
+    return f"{_CHECKSUM}{hashlib.sha256(body.encode(errors='replace')).hexdigest()}"
+
+
+def _executable() -> list[str]:
+    """Return the command line that starts this program, with absolute paths."""
+    program = Path(sys.argv[0])
+    found = str(program) if program.name == "gpuconsole" and program.exists() else shutil.which("gpuconsole")
+    return [str(Path(found).absolute())] if found else [sys.executable, "-m", "gpuconsole"]
+
+
+def _arguments(request: OpenRequest, context: str, history: Path | None, metrics: "Listener | None") -> list[str]:
+    """Return the options of the unit: those given, with the context pinned and absolute paths; never a password."""
+    for address in (request.prometheus, request.kueue_metrics, *request.dcgm):
+        if address and "@" in urlsplit(address).netloc:
+            raise UsageError("an address with a password is not written to a unit; configure live.telemetry instead")
+    options = ["--live", "--context", context]
+    if request.kubeconfig:
+        options += ["--kubeconfig", str(Path(request.kubeconfig).absolute())]
+    for namespace in request.namespace:
+        options += ["--namespace", namespace]
+    for name, value in (("--prometheus", request.prometheus), ("--kueue-metrics", request.kueue_metrics)):
+        options += [name, value] if value else []
+    for address in request.dcgm:
+        options += ["--dcgm", address]
+    for name, file in (("--prices", request.prices), ("--kueue-config", request.kueue_config), ("--history", history)):
+        options += [name, str(file.absolute())] if file is not None else []
+    if request.feature_gates:
+        options += ["--feature-gates", request.feature_gates]
+    if request.insecure_skip_tls_verify:
+        options.append("--insecure-skip-tls-verify")
+    if metrics is not None:
+        host = f"[{metrics.host}]" if ":" in metrics.host else metrics.host
+        options += ["--metrics", f"{host}:{metrics.port}"]
+    return options
+
+
+def quote_for_systemd(argument: str) -> str:
+    """Quote an argument of ExecStart= (systemd.service, "Command lines"). Raises UsageError for control characters."""
+    if not argument.isprintable():
+        raise UsageError(f"{clean(argument)!r} has control characters and is not written to a unit")
+    escaped = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return escaped if re.fullmatch(r"[\w@:,./=+%$-]+", escaped) else f'"{escaped}"'
+
+
+def slug(context: str) -> str:
+    """Return a context as part of a file name: arn:aws:eks/prod as arn-aws-eks-prod."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", context).strip("-.")[:100] or "cluster"
+
+
+POD, POD_NAMESPACE = "deploy/gpuconsole-recorder", "gpuconsole"
+"""Where `deploy/recorder` runs the recorder."""
+_CHUNK = 1 << 20
+_MAGIC = b"SQLite format 3\x00"
+
+
+@click.command("pull")
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig.")
+@click.option("--namespace", "-n", default=POD_NAMESPACE, show_default=True, help="Namespace of the recorder.")
+@click.option("--pod", default=POD, show_default=True, help="Pod of the recorder, or TYPE/NAME as kubectl accepts it.")
+@click.option("--replace", "replaces", is_flag=True, help="Replace FILE if it exists.")
+def pull(
+    file: Path | None, context: str | None, kubeconfig: str | None, namespace: str, pod: str, replaces: bool
+) -> int:
+    """Copy the history of a recorder in the cluster to FILE.
+
+    The recorder makes a consistent copy by SQLite's backup while it goes on; kubectl exec transfers it. Without FILE
+    the copy is `pulled-CONTEXT.db` in the state folder, and replaces an earlier one.
+    """
+    from gpuconsole.backends.kube.object_access import kubectl_command
+    from gpuconsole.cli.live import open_live
+
+    request, settings = configured(OpenRequest(live=True, context=context, kubeconfig=kubeconfig))
+    context = open_live(request, settings).context
+    target = file if file is not None else settings.state / f"pulled-{slug(context)}.db"
+    if file is not None and file.exists() and not replaces:
+        raise UsageError(f"{file} exists; name another file, or add --replace")
+    command = kubectl_command(kubeconfig or "", context, "--namespace", namespace, "exec", "-i=false", pod, "--")
+    try:
+        make_private_folder(target.parent)
+        size = _transfer([*command, "gpuconsole", "history", "backup", "-"], target)
+    except OSError as error:
+        raise HistoryError(f"{target}: {error.strerror or error}") from error
+    click.echo(f"{target}: {size / 1e6:.1f} MB")
+    return 0
+
+
+def _transfer(command: Sequence[str], target: Path) -> int:
+    """Store what a command prints as the history `target`, if it is one. Returns its size in bytes."""
+    new = target.with_name(f"{target.name}.pulling")
+    try:
+        new.unlink(missing_ok=True)
+        make_private_file(new)
+        with new.open("wb") as file:
+            size = _copy(command, file)
+        _check(new)
+        for beside in ("-wal", "-shm"):
+            Path(f"{target}{beside}").unlink(missing_ok=True)
+        new.replace(target)
+    finally:
+        for name in ("", "-wal", "-shm"):
+            Path(f"{new}{name}").unlink(missing_ok=True)
+    return size
+
+
+def _copy(command: Sequence[str], file: Any) -> int:
+    """Write the output of a command to a file. Raises ClusterError if it fails."""
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+    except OSError as error:
+        raise ClusterError(f"cannot run {command[0]}: {error.strerror}; install it to copy from a pod") from error
+    complaint = bytearray()
+    assert process.stdout is not None, "it was asked for"
+    assert process.stderr is not None, "it was asked for"
+    with process, process.stdout as output, process.stderr as errors:
+        # Both pipes are read, as a full one would block the process.
+        reader = threading.Thread(target=lambda: complaint.extend(errors.read(_CHUNK)), daemon=True)
+        reader.start()
+        try:
+            size = 0
+            while chunk := output.read(_CHUNK):
+                file.write(chunk)
+                size += len(chunk)
+        except BaseException:
+            process.kill()
+            raise
+        code = process.wait()
+        reader.join(1)
+    if code:
+        lines = complaint.decode(errors="replace").strip().splitlines()
+        raise ClusterError(f"kubectl exec failed ({code}): {clean(lines[-1] if lines else 'no output', 500)}")
+    return size
+
+
+def _check(file: Path) -> None:
+    """Raise HistoryError if a file is not a whole history."""
+    with file.open("rb") as head:
+        if head.read(len(_MAGIC)) != _MAGIC:
+            raise HistoryError("the recorder sent no SQLite database; is its gpuconsole as new as this one?")
+    with history_errors(file), closing(open_for_reading(file)) as db:
+        (found,) = db.execute("pragma quick_check(1)").fetchone()
+    if found != "ok":
+        raise HistoryError(f"the copy is damaged, and was deleted: {found}")
