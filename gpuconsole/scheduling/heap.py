@@ -27,7 +27,7 @@ class Heap(Generic[T]):
     def push(self, item: T) -> None:
         """Add an item; beyond the depth, the item at the last position of the array is dropped."""
         self._items.append(item)
-        self._up(len(self._items) - 1)
+        self._sift_up(len(self._items) - 1)
         if 0 <= self._depth < len(self._items):
             self._items.pop(self._depth)
 
@@ -40,10 +40,10 @@ class Heap(Generic[T]):
         items = self._items
         items[0], items[-1] = items[-1], items[0]
         item = items.pop()
-        self.settle()
+        self.restore_order()
         return item
 
-    def settle(self) -> None:
+    def restore_order(self) -> None:
         """Restore the order after the first item changed."""
         items, at, end = self._items, 0, len(self._items)
         while (child := 2 * at + 1) < end:
@@ -54,13 +54,13 @@ class Heap(Generic[T]):
             items[at], items[child] = items[child], items[at]
             at = child
 
-    def clone(self) -> "Heap[T]":
+    def copy(self) -> "Heap[T]":
         """An independent copy with the same items."""
         twin: Heap[T] = Heap(self._before, depth=self._depth)
         twin._items = self._items[:]
         return twin
 
-    def _up(self, at: int) -> None:
+    def _sift_up(self, at: int) -> None:
         items = self._items
         while at:
             parent = (at - 1) // 2
@@ -70,7 +70,7 @@ class Heap(Generic[T]):
             at = parent
 
 
-def ordered(items: Iterable[T], before: Callable[[T, T], bool]) -> list[T]:
+def heap_sorted(items: Iterable[T], before: Callable[[T, T], bool]) -> list[T]:
     """Return the items in the order in which a heap pops them."""
     heap = Heap(before, items)
     return [heap.pop() for _ in range(len(heap))]

@@ -86,7 +86,7 @@ class ScoreTable(Struct, frozen=True, kw_only=True):
     plugins: tuple[ScoreColumn, ...]
     rows: tuple[NodeRow, ...]
     """All nodes; in the order of the search, for KAI by rank with the nodes that do not fit last."""
-    tie: tuple[str, ...] = ()
+    ties: tuple[str, ...] = ()
     """The other nodes that rank the same as the chosen one, in order; kube-scheduler picks among them at random."""
     message: str = ""
     """Why no node fits, as in the scheduler's event; empty if a node is chosen."""
@@ -97,7 +97,7 @@ class ScoreTable(Struct, frozen=True, kw_only=True):
         return next((row.node for row in self.rows if row.chosen), "")
 
 
-class HalfPlaced(Struct, frozen=True, kw_only=True):
+class PartiallyPlacedGang(Struct, frozen=True, kw_only=True):
     """A partially scheduled gang that holds GPUs while its other pods are pending."""
 
     gang: str
@@ -117,7 +117,7 @@ class HalfPlaced(Struct, frozen=True, kw_only=True):
 class PlacementDeadlock(Struct, frozen=True):
     """Partially scheduled gangs, by name, none of which fits the rest of its pods into the free capacity."""
 
-    jobs: tuple[HalfPlaced, ...]
+    jobs: tuple[PartiallyPlacedGang, ...]
     free_gpus: int
 
     @property
@@ -152,10 +152,10 @@ class PlacementEngine(Protocol):
     def schedule(self, now: Time) -> list[PlacementDecision]:
         """Try every pending pod that can be tried; the returned binds, evictions and nominations are assumed."""
 
-    def alarm(self) -> Time | None:
+    def next_timer(self) -> Time | None:
         """Return the next time at which a decision changes without an event, or None; each time is returned once."""
 
-    def stir(self) -> None:
+    def request_pass(self) -> None:
         """Let the next `schedule` try pending pods again although no object was applied."""
 
     def deadlock(self) -> PlacementDeadlock | None:
@@ -167,7 +167,7 @@ class PlacementEngine(Protocol):
     def gpus_of(self, pod: str) -> tuple[int, ...]:
         """Indices of the GPUs assigned to a pod; empty if it is not on a node."""
 
-    def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
+    def mig_instances_of(self, pod: str) -> tuple[MigInstance, ...]:
         """The MIG instances assigned to a pod; empty if it is not on a node."""
 
     def largest_gang(self, template: PodTemplate) -> int:
@@ -185,10 +185,10 @@ class PlacementEngine(Protocol):
     def fork(self) -> "PlacementEngine":
         """An independent copy of the engine."""
 
-    def memory(self) -> tuple[str, ...]:
+    def dump(self) -> tuple[str, ...]:
         """State that cannot be rebuilt by applying all objects to a new engine."""
 
-    def recall(self, memory: tuple[str, ...]) -> None:
+    def load(self, memory: tuple[str, ...]) -> None:
         """Restore the state that `memory` returned, after all objects were applied."""
 
 
@@ -202,14 +202,14 @@ class SessionPlacement:
         self._rung: Time = 0
         """The alarm that was returned last."""
 
-    def alarm(self) -> Time | None:
+    def next_timer(self) -> Time | None:
         """Return the next time at which a decision changes without an event, or None; each time is returned once."""
         if self._alarm is None or self._alarm == self._rung:
             return None
         self._rung = self._alarm
         return self._alarm
 
-    def stir(self) -> None:
+    def request_pass(self) -> None:
         """Let the next `schedule` open a session although no object was applied."""
         self._stirred = True
 
@@ -225,7 +225,7 @@ class SessionPlacement:
         """Do nothing: these engines have no caches to warm, as a session evaluates everything again."""
 
 
-MARK = "beside="
+SECOND_PREFIX = "beside="
 """Prefix of the second engine's lines in `MultiScheduler.memory`."""
 
 
@@ -234,8 +234,8 @@ class MultiScheduler:
 
     def __init__(self, first: PlacementEngine, second: PlacementEngine, name: str) -> None:
         self._first, self._second, self._name = first, second, name
-        self._alarms: set[Time] = set()
-        """Alarms of the engines that `alarm` has not returned yet."""
+        self._timers: set[Time] = set()
+        """Times of the engines that `next_timer` has not returned yet."""
 
     @property
     def has_pending(self) -> bool:
@@ -267,20 +267,20 @@ class MultiScheduler:
             said = self._second.schedule(now)
         return said
 
-    def alarm(self) -> Time | None:
+    def next_timer(self) -> Time | None:
         """Return the next time at which a decision of either engine changes without an event; each is returned once."""
         for engine in (self._first, self._second):
-            moment = engine.alarm()
+            moment = engine.next_timer()
             if moment is not None:
-                self._alarms.add(moment)
-        soonest = min(self._alarms, default=None)
-        self._alarms.discard(soonest or 0)
+                self._timers.add(moment)
+        soonest = min(self._timers, default=None)
+        self._timers.discard(soonest or 0)
         return soonest
 
-    def stir(self) -> None:
+    def request_pass(self) -> None:
         """Let the next `schedule` of both engines try pending pods again."""
-        self._first.stir()
-        self._second.stir()
+        self._first.request_pass()
+        self._second.request_pass()
 
     def deadlock(self) -> PlacementDeadlock | None:
         """Return the deadlock of the first engine, if any; the second never starts a gang partially."""
@@ -294,9 +294,9 @@ class MultiScheduler:
         """Indices of the GPUs assigned to a pod; empty if it is not on a node."""
         return self._first.gpus_of(pod)
 
-    def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
+    def mig_instances_of(self, pod: str) -> tuple[MigInstance, ...]:
         """The MIG instances assigned to a pod; empty if it is not on a node."""
-        return self._first.slices_of(pod)
+        return self._first.mig_instances_of(pod)
 
     def largest_gang(self, template: PodTemplate) -> int:
         """How many pods of this template would fit now, together, by their own scheduler."""
@@ -314,22 +314,23 @@ class MultiScheduler:
     def fork(self) -> "MultiScheduler":
         """Independent copies of both engines."""
         twin = MultiScheduler(self._first.fork(), self._second.fork(), self._name)
-        twin._alarms = self._alarms.copy()
+        twin._timers = self._timers.copy()
         return twin
 
-    def memory(self) -> tuple[str, ...]:
-        """State that cannot be rebuilt from the objects: the first engine's lines, then, with the prefix `MARK`, the
-        second's lines and the alarms.
-        """
-        marked = (MARK + line for line in self._second.memory())
-        return (*self._first.memory(), *marked, *(f"{MARK}@{moment}" for moment in sorted(self._alarms)))
+    def dump(self) -> tuple[str, ...]:
+        """State that cannot be rebuilt from the objects: the first engine's lines, the second's lines, and the timers.
 
-    def recall(self, memory: tuple[str, ...]) -> None:
+        The lines of the second engine, and of the timers, begin with `SECOND_PREFIX`.
+        """
+        marked = (SECOND_PREFIX + line for line in self._second.dump())
+        return (*self._first.dump(), *marked, *(f"{SECOND_PREFIX}@{moment}" for moment in sorted(self._timers)))
+
+    def load(self, memory: tuple[str, ...]) -> None:
         """Restore the state that `memory` returned, after all objects were applied."""
-        own = [line.removeprefix(MARK) for line in memory if line.startswith(MARK)]
-        self._alarms = {int(line[1:]) for line in own if line.startswith("@")}
-        self._first.recall(tuple(line for line in memory if not line.startswith(MARK)))
-        self._second.recall(tuple(line for line in own if not line.startswith("@")))
+        own = [line.removeprefix(SECOND_PREFIX) for line in memory if line.startswith(SECOND_PREFIX)]
+        self._timers = {int(line[1:]) for line in own if line.startswith("@")}
+        self._first.load(tuple(line for line in memory if not line.startswith(SECOND_PREFIX)))
+        self._second.load(tuple(line for line in own if not line.startswith("@")))
 
     def _engines(self, template: PodTemplate) -> tuple[PlacementEngine, PlacementEngine]:
         """A pod's own scheduler, and the other one."""

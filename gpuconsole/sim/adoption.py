@@ -471,7 +471,7 @@ def _complete_pods(world: World) -> None:
             workload = owned.get(job) or ("" if pod.gates else owned.get(f"{POD}/{pod.key}", ""))
         priority = pod.priority or pod_priority(world, pod.template)
         gpus = pod.gpus or world.placement.gpus_of(pod.key)
-        slices = pod.slices or world.placement.slices_of(pod.key)
+        slices = pod.slices or world.placement.mig_instances_of(pod.key)
         starts = bool(pod.node and not pod.done and not pod.started and not pod.deleted)
         said = (pod.job, pod.workload, pod.priority, pod.gpus, pod.slices)
         if starts or said != (job, workload, priority, gpus, slices):

@@ -429,7 +429,7 @@ class Simulation:
             case SampleUsage():
                 scheduling.sample_usage(world)
             case PlaceAgain():
-                world.placement.stir()
+                world.placement.request_pass()
                 world.placement_due = True
             case _:
                 assert_never(timer)

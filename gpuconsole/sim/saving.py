@@ -90,7 +90,7 @@ def save(world: World) -> bytes:
                 for name, member in world.members.items()
             ),
             dispatches=world.dispatches,
-            placement=world.placement.memory(),
+            placement=world.placement.dump(),
             fleet=world.fleet,
             seen=snapshot.seen,
         )
@@ -125,7 +125,7 @@ def load(data: bytes, cluster: Callable[[bytes], WorkerCluster]) -> World:
     world.sample_at, world.latency_run = saved.sample_at, saved.latency_run
     if world.session is not None and saved.admission is not None:
         world.session.load(saved.admission)
-    world.placement.recall(saved.placement)
+    world.placement.load(saved.placement)
     world.fleet = saved.fleet
     world.state.seen = saved.seen
     world.cycles_due = world.placement_due = False

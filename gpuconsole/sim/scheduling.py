@@ -187,7 +187,7 @@ def place_pods(world: World) -> None:
     if not world.placement.has_pending:
         return
     decisions = world.placement.schedule(world.now)
-    alarm = world.placement.alarm()
+    alarm = world.placement.next_timer()
     if alarm is not None:
         world.kernel.at(max(alarm, world.now), PlaceAgain())
     bound: dict[str, list[Pod]] = {}

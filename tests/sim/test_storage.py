@@ -174,6 +174,6 @@ def test_under_every_engine_a_claim_gets_its_volume_with_the_node_of_its_pod(
     assert "" not in homes.values()
     reached = snapshot.persistent_volumes[bound.volume].node_affinity
     assert reached is not None
-    assert [volumes.reaches(snapshot.persistent_volumes[bound.volume], one) for one in nodes] == [
+    assert [volumes.is_reachable_from(snapshot.persistent_volumes[bound.volume], one) for one in nodes] == [
         one.name == homes["one"] for one in nodes
     ]

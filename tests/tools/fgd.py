@@ -21,7 +21,13 @@ from statistics import fmean
 from typing import NamedTuple, get_args
 
 from gpuconsole.errors import SourceError
-from gpuconsole.scheduling.kube.packing.policies import Fragmentation, FreeCapacity, Name, PodDemand, typical
+from gpuconsole.scheduling.kube.packing.policies import (
+    Fragmentation,
+    FreeCapacity,
+    PodDemand,
+    PolicyName,
+    typical_pods_of,
+)
 from tests.support.shared_material import TRACES
 from tests.tools.go_random import GoRandom
 from tests.tools.packing_replay import GpuAmounts, Replay
@@ -45,7 +51,7 @@ PROCESSES = 2
 MINUTES = 15.0
 FEWEST = 3
 """Seeds that are run, however long they take."""
-POLICIES: tuple[Name, ...] = get_args(Name)
+POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 PUBLISHED = {
     "01-Random": "random",
     "02-DotProd": "dot-product",
@@ -65,7 +71,7 @@ class Run(NamedTuple):
     """One workload through one policy with one seed."""
 
     workload: str
-    policy: Name
+    policy: PolicyName
     seed: int
 
 
@@ -139,7 +145,7 @@ def replay(folder: Path, run: Run) -> Measured:
     prefixes = draws.permutation(len(rooms))
     order = sorted(range(len(rooms)), key=prefixes.__getitem__)
     begun = time.process_time()
-    measure = Fragmentation(typical(pod.demand for pod in pods))
+    measure = Fragmentation(typical_pods_of(pod.demand for pod in pods))
     values = sample(Replay(rooms, run.policy, measure, order, Random(run.seed)), demands)
     return Measured(run, values, time.process_time() - begun)
 
@@ -205,7 +211,7 @@ def _options(arguments: list[str]) -> Namespace:
     return parser.parse_args(arguments)
 
 
-def _groups(options: Namespace, known: list[str]) -> list[tuple[str, Name]]:
+def _groups(options: Namespace, known: list[str]) -> list[tuple[str, PolicyName]]:
     wrong = [name for name in options.names if name not in known and name not in POLICIES]
     if wrong:
         raise ValueError(

@@ -399,8 +399,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "bin-packing spreads",
         f"{KUBE}/scores.py",
-        '{"MostAllocated": most_allocated, "LeastAllocated": least_allocated}',
-        '{"MostAllocated": least_allocated, "LeastAllocated": most_allocated}',
+        '    "MostAllocated": most_allocated,\n    "LeastAllocated": least_allocated,',
+        '    "MostAllocated": least_allocated,\n    "LeastAllocated": most_allocated,',
         KUBE_TESTS,
     ),
     Mutant(
@@ -420,8 +420,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "FGD's typical pods are all pods",
         f"{KUBE}/packing/policies.py",
-        "POPULAR = 95",
-        "POPULAR = 100",
+        "TYPICAL_PERCENT = 95",
+        "TYPICAL_PERCENT = 100",
         PACKING_TESTS,
     ),
     Mutant(
@@ -434,28 +434,28 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "GPU clustering treats mixed nodes as pure ones",
         f"{KUBE}/packing/policies.py",
-        "MAX_SCORE * (3 if len(room.kinds) == 1 else 2) // 4",
+        "MAX_SCORE * (3 if len(capacity.kinds) == 1 else 2) // 4",
         "MAX_SCORE * 3 // 4",
         PACKING_TESTS,
     ),
     Mutant(
         "preemptionPolicy Never preempts",
         f"{KUBE}/placement_plans.py",
-        "if waiter.never or not board.policy.preempts:",
-        "if not board.policy.preempts:",
+        "if pending_pod.preempts_never or not node_cache.policy.preempts:",
+        "if not node_cache.policy.preempts:",
         KUBE_TESTS,
     ),
     Mutant(
         "no victim is taken back on a node",
         f"{KUBE}/preemption.py",
-        "    if slots(left, shape):\n        return True\n    _give(left, seat, 1)",
-        "    _give(left, seat, 1)",
+        "    if count_fitting(left, pod_class):\n        return True\n    _add_requests(left, assigned, 1)",
+        "    _add_requests(left, assigned, 1)",
         KUBE_TESTS,
     ),
     Mutant(
         "taints of nodes ignored",
         f"{KUBE}/filters.py",
-        'if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):',
+        'if taint.effect in ("NoSchedule", "NoExecute") and not is_tolerated(taint, pod_class.tolerations):',
         "if False:",
         KUBE_TESTS,
     ),
@@ -595,8 +595,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "topology spread: one domain may hold one pod more",
         f"{KUBE}/plugins/pod_topology_spread.py",
-        "- spread.least > spread.constraint.max_skew:",
-        "- spread.least > spread.constraint.max_skew + 1:",
+        "- state.minimum > state.constraint.max_skew:",
+        "- state.minimum > state.constraint.max_skew + 1:",
         KUBE_TESTS,
     ),
     Mutant(

@@ -9,7 +9,14 @@ from random import Random
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kube.packing.policies import POLICIES, Fragmentation, FreeCapacity, Name, PodDemand, fits
+from gpuconsole.scheduling.kube.packing.policies import (
+    POLICIES,
+    Fragmentation,
+    FreeCapacity,
+    PodDemand,
+    PolicyName,
+    fits,
+)
 
 _DRAWS = 16
 UNFIT = -(10**9)
@@ -49,7 +56,12 @@ class Replay:
     """A cluster that is filled by a stream of pods. Mutates."""
 
     def __init__(
-        self, rooms: Sequence[FreeCapacity], policy: Name, measure: Fragmentation, order: Sequence[int], chance: Random
+        self,
+        rooms: Sequence[FreeCapacity],
+        policy: PolicyName,
+        measure: Fragmentation,
+        order: Sequence[int],
+        chance: Random,
     ) -> None:
         """`order` has the numbers of all nodes, the one that wins ties first; only `random` draws from `chance`."""
         self._policy = POLICIES[policy]
@@ -93,7 +105,7 @@ class Replay:
         return ReplayedPlacement(self._order[found], gpus)
 
     def _best(self, demand: PodDemand) -> int | None:
-        if self._policy.draws:
+        if self._policy.is_random:
             return self._draw(demand)
         kind = self._kinds.get(demand)
         if kind is None:

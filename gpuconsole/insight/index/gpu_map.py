@@ -27,7 +27,7 @@ from gpuconsole.model.resources import is_gpu, is_mig
 from gpuconsole.model.snapshot import Snapshot, TableView, row_changes
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.devices.dra_inventory import Offered, Stock
+from gpuconsole.scheduling.devices.dra_inventory import DraInventory, PublishedDevice
 
 GpuIndices = tuple[int, ...]
 
@@ -347,8 +347,8 @@ class GpuMapIndex:
                     yield GpuCell(index, self._free(node, index - len(owners) < nominated), unit=unit)
 
     @cached_property
-    def _stock(self) -> Stock:
-        return Stock(slices=self.slices, claims=self.claims)
+    def _stock(self) -> DraInventory:
+        return DraInventory(slices=self.slices, claims=self.claims)
 
     @cached_property
     def _claimed(self) -> Mapping[tuple[str, str, str], Pod]:
@@ -366,13 +366,17 @@ class GpuMapIndex:
         """The devices of the node's own ResourceSlices; of partitions, those that fit at the same time."""
         if not len(self.slices):
             return
-        here = [one for one in self._stock.offered(node) if one.node == node.name and one.part.driver not in NO_DEVICES]
-        taken = [one for one in here if one.place in self._claimed]
+        here = [
+            one
+            for one in self._stock.published(node)
+            if one.node == node.name and one.resource_slice.driver not in NO_DEVICES
+        ]
+        taken = [one for one in here if one.id in self._claimed]
         seen: Counter[str] = Counter()
         for index, one in enumerate((*taken, *_unallocated(self._stock, here, taken))):
             if index >= MOST_CELLS:
                 return
-            pod = self._claimed.get(one.place)
+            pod = self._claimed.get(one.id)
             if pod is None:
                 cell = GpuCell(index, self._free(node, nominated=False), unit=DRA_DEVICE)
             else:
@@ -476,14 +480,16 @@ def _dividable(division: Division, owned: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def _unallocated(stock: Stock, here: Sequence[Offered], taken: Sequence[Offered]) -> Iterator[Offered]:
+def _unallocated(
+    stock: DraInventory, here: Sequence[PublishedDevice], taken: Sequence[PublishedDevice]
+) -> Iterator[PublishedDevice]:
     """The devices that can still be allocated, those that consume most counters first."""
-    pools = {one.place[:2] for one in here}
-    places = {one.place for one in taken}
-    left = stock.left(pools, places)
-    free = [one for one in here if one.place not in places and one.place not in stock.taken(pools)]
-    for one in sorted(free, key=lambda one: -sum(amount for _, amount in one.consumed)):
-        consumed = dict(one.consumed)
+    pools = {one.id[:2] for one in here}
+    places = {one.id for one in taken}
+    left = stock.counters_left(pools, places)
+    free = [one for one in here if one.id not in places and one.id not in stock.allocated_devices(pools)]
+    for one in sorted(free, key=lambda one: -sum(amount for _, amount in one.consumed_counters)):
+        consumed = dict(one.consumed_counters)
         if all(left.get(counter, 0) >= amount for counter, amount in consumed.items()):
             for counter, amount in consumed.items():
                 left[counter] = left.get(counter, 0) - amount

@@ -27,7 +27,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.config import KaiPolicy
-from gpuconsole.scheduling.kube.pod_groups import group_of
+from gpuconsole.scheduling.kube.pod_groups import pod_group_of
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.queue_names import group_key
@@ -231,7 +231,7 @@ def _group_of(work: Work, template: PodTemplate) -> str:
     if isinstance(work.obj, Pod):
         return group_key(work.obj)
     pod = Pod(namespace=work.namespace, name="", labels=template.labels, annotations=template.annotations)
-    return group_key(pod) or group_of(pod)
+    return group_key(pod) or pod_group_of(pod)
 
 
 def placed_by(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> str:

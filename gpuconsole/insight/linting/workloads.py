@@ -19,7 +19,7 @@ from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import ClusterQueue, ResourceFlavor
 from gpuconsole.model.resources import PODS, Resources, format_quantity, is_mig
 from gpuconsole.model.volcano import VolcanoQueue
-from gpuconsole.scheduling.kube.filters import refusal
+from gpuconsole.scheduling.kube.filters import node_refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.kueue.config import KueueConfig, transformed, without_excluded
 from gpuconsole.sim.autoscaling.provisioning import NodeFit, Pools, offers_of, plan
@@ -298,7 +298,7 @@ def _unfit(nodes: Sequence[Node], work: Work, pod_set: PodSet, shape: PodClass, 
     biggest = {name: max(n.allocatable.get(name, 0) for n in nodes) for name in shape.requests}
     evidence: dict[str, str | int] = {"one pod": asked, "pods": count, "fit": held, "nodes": len(nodes)}
     if not held:
-        why = Counter(filter(None, (refusal(node, shape) for node in nodes)))
+        why = Counter(filter(None, (node_refusal(node, shape) for node in nodes)))
         evidence |= {reason: f"{number} nodes" for reason, number in sorted(why.items())}
         evidence |= {f"largest node, {name}": format_quantity(name, amount) for name, amount in biggest.items()}
     return LintFinding(

@@ -21,7 +21,7 @@ from gpuconsole.model.gpus.models import Groups, Wiring, wiring_of
 from gpuconsole.model.gpus.sharing import replicas
 from gpuconsole.model.resources import Resources, is_mig
 
-_MOST_TRIED = 13_000
+_MAX_COMBINATIONS = 13_000
 """Limit of combinations, enough for 8 of 16 GPUs; with more, the first free GPUs are taken."""
 
 
@@ -33,27 +33,27 @@ def choose_gpus(node: Node | None, free: tuple[int, ...], wanted: int) -> tuple[
     if node is None or not 1 < wanted < len(free) or replicas(node.labels) > 1:
         return free[:wanted]
     wiring = wiring_of(node.gpus, node.labels, node.annotations)
-    return free[:wanted] if wiring is None else closest(wiring, free, wanted)
+    return free[:wanted] if wiring is None else closest_gpus(wiring, free, wanted)
 
 
 @lru_cache(maxsize=65536)
-def closest(wiring: Wiring, free: tuple[int, ...], wanted: int) -> tuple[int, ...]:
+def closest_gpus(wiring: Wiring, free: tuple[int, ...], wanted: int) -> tuple[int, ...]:
     """Return the `wanted` free GPUs that are closest to each other."""
-    if comb(len(free), wanted) > _MOST_TRIED:
+    if comb(len(free), wanted) > _MAX_COMBINATIONS:
         return free[:wanted]
-    return min(combinations(free, wanted), key=lambda some: (*spread(wiring, some), some))
+    return min(combinations(free, wanted), key=lambda some: (*topology_spread(wiring, some), some))
 
 
-def spread(wiring: Wiring, gpus: tuple[int, ...]) -> tuple[int, int, int]:
+def topology_spread(wiring: Wiring, gpus: tuple[int, ...]) -> tuple[int, int, int]:
     """Return the numbers of NVLink domains, PCIe switches and NUMA nodes over which the GPUs are spread."""
-    return _count(wiring.nvlink, gpus), _count(wiring.switch, gpus), _count(wiring.numa, gpus)
+    return _count_groups(wiring.nvlink, gpus), _count_groups(wiring.switch, gpus), _count_groups(wiring.numa, gpus)
 
 
-def _count(groups: Groups, gpus: tuple[int, ...]) -> int:
+def _count_groups(groups: Groups, gpus: tuple[int, ...]) -> int:
     return len({groups[gpu] for gpu in gpus})
 
 
-def give(node: Node, requests: Resources, others: Iterable[Pod]) -> tuple[MigInstance, ...]:
+def assign_mig_instances(node: Node, requests: Resources, others: Iterable[Pod]) -> tuple[MigInstance, ...]:
     """Return the MIG instances that a pod gets on a node beside the pods `others`; none if it requests none or too few
     are available.
     """
@@ -63,10 +63,10 @@ def give(node: Node, requests: Resources, others: Iterable[Pod]) -> tuple[MigIns
     if division is None:
         return ()
     taken = {one for pod in others if pod.node == node.name and not pod.done for one in pod.slices}
-    return choose_instances(division, taken, wanted(division, requests)) or ()
+    return choose_instances(division, taken, requested_profiles(division, requests)) or ()
 
 
-def wanted(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:
+def requested_profiles(division: Division, requests: Mapping[str, int]) -> tuple[str, ...]:
     """MIG profiles of the instances that a pod requests, one per instance, the largest first."""
     named = [(division.profile(name), amount) for name, amount in requests.items()]
     names = [name for name, amount in named if name for _ in range(amount)]
@@ -81,14 +81,18 @@ def choose_instances(
     mine: list[MigInstance] = []
     for name in names:
         occupied = {*taken, *mine}
-        found = _made(division, occupied, name) if division.dynamic else _idle(division, occupied, name)
+        found = (
+            _new_instance(division, occupied, name)
+            if division.dynamic
+            else _existing_instance(division, occupied, name)
+        )
         if found is None:
             return None
         mine.append(found)
     return tuple(sorted(mine))
 
 
-def can_have(
+def can_assign(
     division: Division, taken: Collection[MigInstance], named: tuple[MigInstance, ...], names: tuple[str, ...]
 ) -> bool:
     """True if a pod that requests the profiles `names` can get the instances `named`.
@@ -106,22 +110,22 @@ def can_have(
     )
 
 
-def room(division: Division, taken: Collection[MigInstance], names: tuple[str, ...], most: int) -> int:
-    """Return how many pods that each request the profiles `names` fit, assigned one after the other, up to `most`."""
+def count_fitting_pods(division: Division, taken: Collection[MigInstance], names: tuple[str, ...], limit: int) -> int:
+    """Return how many pods that each request the profiles `names` fit, assigned one after the other, up to `limit`."""
     occupied = set(taken)
-    for count in range(most):
+    for count in range(limit):
         found = choose_instances(division, occupied, names)
         if found is None:
             return count
         occupied.update(found)
-    return most
+    return limit
 
 
-def _idle(division: Division, occupied: Collection[MigInstance], name: str) -> MigInstance | None:
+def _existing_instance(division: Division, occupied: Collection[MigInstance], name: str) -> MigInstance | None:
     return next((one for one in division.instances if one.profile == name and one not in occupied), None)
 
 
-def _made(division: Division, occupied: Iterable[MigInstance], name: str) -> MigInstance | None:
+def _new_instance(division: Division, occupied: Iterable[MigInstance], name: str) -> MigInstance | None:
     geometry = division.geometry
     profile = geometry.by_name[name]
     layouts: dict[int, list[MigPlacement]] = {gpu: [] for gpu in range(division.gpus)}

@@ -18,8 +18,8 @@ from gpuconsole.model.documents.reader import INT64
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, KaiSubGroup, KaiTopology, QueueResource
 from gpuconsole.model.pod_template import PodClaim, PodTemplate
 from gpuconsole.model.resources import CPU, GPU_RESOURCES, MEMORY, PODS, Resources
-from gpuconsole.scheduling.devices.allocator import grant
-from gpuconsole.scheduling.devices.dra_inventory import Stock, claim_keys
+from gpuconsole.scheduling.devices.allocator import allocate_claims
+from gpuconsole.scheduling.devices.dra_inventory import DraInventory, claim_keys
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, TopologyConstraint, one_pod_set
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import MIG_PREFIX, ResourceAmounts, ResourceRequirements
@@ -44,10 +44,10 @@ from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueSt
 class InventoryClaimIndex(ClaimIndex):
     """Claim index whose devices Kubernetes' allocator picks from the ResourceSlices of the cluster. Mutates."""
 
-    def __init__(self, stock: Stock, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, stock: DraInventory, nodes: Mapping[str, Node]) -> None:
         super().__init__(claims=[claim_of(claim) for claim in stock.claims.values()], classes=list(stock.classes))
         unallocated = {key: replace(claim, allocation=None) for key, claim in stock.claims.items()}
-        self._stock = Stock(classes=stock.classes, slices=stock.slices, claims=unallocated)
+        self._stock = DraInventory(classes=stock.classes, slices=stock.slices, claims=unallocated)
         """The inventory with all claims unallocated; `find` adds the allocations that claims hold now."""
         self._nodes = nodes
         self.allocations = {key: c.allocation for key, c in stock.claims.items() if c.allocation is not None}
@@ -57,12 +57,12 @@ class InventoryClaimIndex(ClaimIndex):
         """Devices of the node that Kubernetes' allocator picks for the claim; None if it finds none."""
         if claim.key not in self._stock.claims or node not in self._nodes:
             return None
-        self._stock.given = {
+        self._stock.assumed = {
             key: self.allocations[key]
             for key, known in self.claims.items()
             if known.devices is not None and key in self.allocations
         }
-        found = grant(_user(claim), self._nodes[node], self._stock)
+        found = allocate_claims(_user(claim), self._nodes[node], self._stock)
         allocation = found.allocations.get(claim.key)
         if found.reason or allocation is None:
             return None

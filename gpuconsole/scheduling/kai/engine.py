@@ -79,7 +79,7 @@ def score_table(session: KaiSession, task: PodInfo) -> ScoreTable:
         filters=tuple(FilterColumn(name) for name in COLUMNS),
         plugins=tuple(ScoreColumn(name, band) for name, band in bands.items()),
         rows=tuple(rows[name] for name in dict.fromkeys([*fitting, *rows])),
-        tie=tuple(name for name in fitting[1:] if rows[name].total == rows[fitting[0]].total),
+        ties=tuple(name for name in fitting[1:] if rows[name].total == rows[fitting[0]].total),
         message="" if fitting else refusal or _message(session, task, job, nodes),
     )
 
@@ -424,7 +424,7 @@ class KaiPlacement(SessionPlacement):
         """Indices of the GPUs assigned to a pod; none if it is not on a node."""
         return self._store.gpu_owners.of(pod)
 
-    def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
+    def mig_instances_of(self, pod: str) -> tuple[MigInstance, ...]:
         """The MIG instances assigned to a pod; none if it is not on a node."""
         known = self._store.pods.get(pod)
         return known.slices if known is not None and known.node else ()
@@ -467,13 +467,13 @@ class KaiPlacement(SessionPlacement):
         twin._alarm, twin._rung = self._alarm, self._rung
         return twin
 
-    def memory(self) -> tuple[str, ...]:
+    def dump(self) -> tuple[str, ...]:
         """State that cannot be rebuilt by applying all objects to a new engine."""
         pages = self._usage.pages() if self._usage else []
         memory = KaiEngineState(self._stale, self._stirred, self._alarm, self._rung, pages)
         return (msgspec.json.encode(memory).decode(),)
 
-    def recall(self, memory: tuple[str, ...]) -> None:
+    def load(self, memory: tuple[str, ...]) -> None:
         """Restore the state that `memory` returned, after all objects were applied."""
         for text in memory:
             known = msgspec.json.decode(text, type=KaiEngineState)

@@ -665,7 +665,7 @@ class JobsByQueue:
         """The tree node that is served first; changed nodes are reordered as they reach the top."""
         place = places.peek()
         while place.unsettled:
-            places.settle()
+            places.restore_order()
             place.unsettled = False
             place = places.peek()
         return place

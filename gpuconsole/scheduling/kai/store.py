@@ -16,7 +16,7 @@ from gpuconsole.model.kai import NODE_POOL_LABEL, KaiPodGroup, KaiQueue, Schedul
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Topology
-from gpuconsole.scheduling.devices.gpu_allocation import choose_gpus, give
+from gpuconsole.scheduling.devices.gpu_allocation import assign_mig_instances, choose_gpus
 from gpuconsole.scheduling.kai import cluster_info
 from gpuconsole.scheduling.kai.actions import ACTIONS
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, TopologyInfo
@@ -155,7 +155,7 @@ class KaiStore:
                 self._topologies[obj.name] = obj
                 return True
             case _:
-                return self._means.take_in(obj)
+                return self._means.apply_object(obj)
 
     def _take_in(self, pod: Pod) -> bool:
         """Apply a pod; changes that the engine decided itself are not reported."""
@@ -179,7 +179,7 @@ class KaiStore:
     def instances(self, pod: Pod, name: str) -> tuple[MigInstance, ...]:
         """The MIG instances that a pod gets on a node; none on an unknown node."""
         node = self.nodes.get(name)
-        return () if node is None else give(node, pod.template.requests, self.pods.values())
+        return () if node is None else assign_mig_instances(node, pod.template.requests, self.pods.values())
 
     def _closest(self, pod: Pod) -> tuple[int, ...]:
         request, _ = cluster_info.request_of(pod)
@@ -203,7 +203,7 @@ class KaiStore:
             self.gpu_owners.describe(key, None)
             self._rooms.pop(key, None)
         if table not in known:
-            return self._means.forget(table, key)
+            return self._means.delete_object(table, key)
         return known[table].pop(key, None) is not None
 
     def session(
@@ -216,8 +216,8 @@ class KaiStore:
         partition: str | None = None,
     ) -> KaiSession:
         """Open a session over all objects; with `partition`, over those that the scheduler of this shard handles."""
-        self._means.open()
-        storage, stock = self._means.storage, self._means.stock
+        self._means.begin_pass()
+        storage, stock = self._means.storage, self._means.devices
         nodes = {
             name: KaiNodeInfo(node, self._room(node))
             for name, node in self.nodes.items()
@@ -270,7 +270,7 @@ class KaiStore:
 
     def _offer_claimed(self, nodes: Mapping[str, KaiNodeInfo]) -> None:
         """Add GPUs published by DRA drivers to the nodes, whose GPUs then cannot be requested by number."""
-        for name, gpus in offered_gpus(self._means.stock.slices.values()).items():
+        for name, gpus in offered_gpus(self._means.devices.slices.values()).items():
             if name in nodes:
                 nodes[name].offer_claimed(gpus)
                 nodes[name].claimed_gpus = True
@@ -283,7 +283,7 @@ class KaiStore:
 
     def _task(self, pod: Pod, scheduler: str) -> PodInfo:
         if pod.template.resource_claims:
-            return cluster_info.task_of(pod, scheduler, self._means.stock.claims)
+            return cluster_info.task_of(pod, scheduler, self._means.devices.claims)
         known = self._tasks.get(pod.key)
         if known is None or known[0] is not pod:
             known = self._tasks[pod.key] = (pod, cluster_info.task_of(pod, scheduler))

@@ -7,7 +7,6 @@ node in the order of the search wins (by name for a built-in choice, in plain te
 pods of equal priority and age are ordered by key. Not simulated: extenders, capacity that CSI drivers publish, and
 deallocating unused devices for a pending pod.
 
-Variables that recur: `board` is the `NodeCache`, `outlook` a `FeasibilityCache`, `shape` a `PodClass`, `rules` the
-`SchedulerProfile`, `waiter` a `PendingPod`, `seat` an `AssignedPod`, `lens` and `asking` the plugins prepared for a pod
-class and for a pod, `around` the other pods (`PodIndex`), `means` the claims and volumes (`ClaimsAndVolumes`).
+Variables that recur: `node_plugins` are plugins prepared for a class of pods (`NodeLocalPlugins`), `pod_plugins` those
+prepared for one pod (`PodContextPlugins`), `existing_pods` is the `PodIndex`, and `claims` the `ClaimsAndVolumes`.
 """

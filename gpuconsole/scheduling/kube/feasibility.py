@@ -15,15 +15,15 @@ from itertools import count
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kube.filters import room, shortages, slots
+from gpuconsole.scheduling.kube.filters import count_fitting, free_resources, shortages
 from gpuconsole.scheduling.kube.framework_runtime import NodeLocalPlugins
 from gpuconsole.scheduling.kube.pod_classes import NodeState
 from gpuconsole.scheduling.kube.preemption import PreemptionCandidates
-from gpuconsole.scheduling.kube.scores import drawn, highest, total
+from gpuconsole.scheduling.kube.scores import highest_raw_scores, random_choice, total_score
 
-ALONE = -1
+NO_CLASS = -1
 """Stands for "no class": the node is evaluated on its own, as it has reservations, MIG instances or no Node object."""
-_MOST = 16_384
+_MAX_CLASSES = 16_384
 
 Amounts = tuple[tuple[str, int], ...]
 
@@ -35,36 +35,36 @@ class NodeClasses:
     """
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[Amounts, Amounts, tuple[int, int]], int] = {}
-        self._known: dict[int, tuple[NodeState, int]] = {}
+        self._by_shape: dict[tuple[Amounts, Amounts, tuple[int, int]], int] = {}
+        self._by_node: dict[int, tuple[NodeState, int]] = {}
         self._sizes: dict[int, tuple[Node, Amounts]] = {}
         self._numbers = count()
 
-    def kind(self, number: int, state: NodeState) -> int:
+    def class_of(self, number: int, state: NodeState) -> int:
         """The class of the node with this number and state: a class number, or ALONE."""
-        known = self._known.get(number)
-        if known is not None and known[0] is state:
-            return known[1]
-        kind = self._find(number, state)
-        self._known[number] = (state, kind)
-        return kind
+        cached = self._by_node.get(number)
+        if cached is not None and cached[0] is state:
+            return cached[1]
+        node_class = self._lookup(number, state)
+        self._by_node[number] = (state, node_class)
+        return node_class
 
-    def _find(self, number: int, state: NodeState) -> int:
+    def _lookup(self, number: int, state: NodeState) -> int:
         if state.node is None or state.reserved or state.division is not None:
-            return ALONE
+            return NO_CLASS
         size = self._sizes.get(number)
         if size is None or size[0] is not state.node:
             size = self._sizes[number] = (state.node, tuple(sorted(state.node.allocatable.items())))
-        key = (size[1], tuple(sorted(state.used.items())), state.counted)
-        kind = self._kinds.get(key)
-        if kind is None:
-            if len(self._kinds) >= _MOST:
-                self._kinds.clear()
-            kind = self._kinds.setdefault(key, next(self._numbers))
-        return kind
+        key = (size[1], tuple(sorted(state.used.items())), state.score_requests)
+        node_class = self._by_shape.get(key)
+        if node_class is None:
+            if len(self._by_shape) >= _MAX_CLASSES:
+                self._by_shape.clear()
+            node_class = self._by_shape.setdefault(key, next(self._numbers))
+        return node_class
 
 
-_MOST_CHANGES = 4_096
+_MAX_CHANGES = 4_096
 
 
 class ChangeLog:
@@ -83,8 +83,8 @@ class ChangeLog:
             self.versions.append(self.count)
         self.versions[number] = self.count if version is None else version
         self._latest.append(number)
-        if len(self._latest) > _MOST_CHANGES:
-            del self._latest[: _MOST_CHANGES // 2]
+        if len(self._latest) > _MAX_CHANGES:
+            del self._latest[: _MAX_CHANGES // 2]
 
     def since(self, count: int) -> Sequence[int]:
         """Nodes that changed after the first `count` changes; all nodes if the log no longer reaches back that far."""
@@ -95,17 +95,17 @@ class ChangeLog:
 
     def fork(self) -> "ChangeLog":
         """An independent copy of the log."""
-        twin = ChangeLog()
-        twin.count, twin.versions, twin._latest = self.count, self.versions[:], self._latest[:]
-        return twin
+        copied = ChangeLog()
+        copied.count, copied.versions, copied._latest = self.count, self.versions[:], self._latest[:]
+        return copied
 
 
 RawScores = tuple[int, int]
-PLAIN = ("", (0, 0))
+NOT_REFUSED = ("", (0, 0))
 """(refusal reason, raw scores) of a node that is not refused and whose raw scores are 0."""
-_NEVER = -1
-_OFFERS = 4_096
-Entry = tuple[int, str, int]
+_NOT_EVALUATED = -1
+_MAX_CLASS_RESULTS = 4_096
+HeapEntry = tuple[int, str, int]
 """(− fit, node name, node number): the lowest is the best, so that ties go to the first node by name."""
 
 
@@ -123,7 +123,7 @@ class NodeFeasibility(Struct, frozen=True, gc=False):
     """True if preemption on the node cannot help (UnschedulableAndUnresolvable)."""
 
 
-ABSENT = NodeFeasibility(unresolvable=True)
+NO_NODE = NodeFeasibility(unresolvable=True)
 
 
 class FeasibilityCache:
@@ -131,219 +131,222 @@ class FeasibilityCache:
 
     def __init__(
         self,
-        lens: NodeLocalPlugins,
+        node_plugins: NodeLocalPlugins,
         priority: int,
         nodes: list[NodeState],
         journal: ChangeLog,
         node_classes: NodeClasses,
     ) -> None:
-        self.lens = lens
-        self.shape = lens.shape
+        self.plugins = node_plugins
+        self.pod_class = node_plugins.shape
         self.priority = priority
         self.slots = 0
         """How many such pods fit now, on all nodes together."""
         self.resolvable = 0
         """How many nodes take such pods, or would after preemption."""
         self.texts: dict[tuple[bool, bool], str] = {}
-        """FailedScheduling messages since the last change, kept by `placement_plans.refusal`."""
-        self.outscored = False
+        """FailedScheduling messages since the last change, kept by `placement_plans.failure_message`."""
+        self.scores_outdated = False
         """Scores have to be recomputed although no node changed: the typical pods did."""
         self._nodes, self._journal, self._node_classes = nodes, journal, node_classes
-        self._score = lens.score
-        self._mark = _NEVER
+        self._score = node_plugins.score
+        self._refreshed_at = _NOT_EVALUATED
         """The change log's `count` at the last refresh."""
-        self._offers: dict[tuple[int, RawScores], NodeFeasibility] = {}
+        self._class_results: dict[tuple[int, RawScores], NodeFeasibility] = {}
         """Result by (node class, raw scores), where nothing else about a node counts. Forks share it."""
-        self._seen: list[int] = []
+        self._evaluated_versions: list[int] = []
         """The version of each node at its last evaluation."""
-        self._verdicts: list[NodeFeasibility] = []
-        self._described: list[Node | None] = []
-        self._standing: list[tuple[str, RawScores]] = []
+        self._results: list[NodeFeasibility] = []
+        self._evaluated_nodes: list[Node | None] = []
+        self._node_results: list[tuple[str, RawScores]] = []
         """Of each node, by its Node object alone: why it is refused (empty if it is not), and its raw scores."""
-        self._best: dict[RawScores, list[Entry]] = {}
+        self._best: dict[RawScores, list[HeapEntry]] = {}
         self._reasons: Counter[str] = Counter()
         self._filled: Counter[str] | None = None
-        self.evicting = PreemptionCandidates(self.shape, priority, nodes)
+        self.preemption = PreemptionCandidates(self.pod_class, priority, nodes)
 
     def fork(self, nodes: list[NodeState], journal: ChangeLog) -> "FeasibilityCache":
         """An independent copy over another node cache, whose nodes were the same at the last refresh."""
-        twin = self._copy_with(self.priority, nodes, journal)
-        twin._mark, twin.texts, twin._filled = self._mark, self.texts.copy(), self._filled
-        twin.evicting = self.evicting.fork(nodes)
-        return twin
+        copied = self._copy_with(self.priority, nodes, journal)
+        copied._refreshed_at, copied.texts, copied._filled = self._refreshed_at, self.texts.copy(), self._filled
+        copied.preemption = self.preemption.fork(nodes)
+        return copied
 
     def for_priority(self, priority: int, nodes: list[NodeState], journal: ChangeLog) -> "FeasibilityCache":
         """A cache for pods of another priority, to which other reservations apply and which have other victims."""
-        twin = self._copy_with(priority, nodes, journal)
-        for number, verdict in enumerate(self._verdicts):
-            if not verdict.unresolvable:
-                twin.evicting.consider(number, verdict.slots)
-        for number, state in enumerate(nodes[: len(twin._seen)]):
+        copied = self._copy_with(priority, nodes, journal)
+        for number, result in enumerate(self._results):
+            if not result.unresolvable:
+                copied.preemption.add_candidate(number, result.slots)
+        for number, state in enumerate(nodes[: len(copied._evaluated_versions)]):
             if state.reserved:
-                twin._seen[number] = _NEVER
-        return twin
+                copied._evaluated_versions[number] = _NOT_EVALUATED
+        return copied
 
     def _copy_with(self, priority: int, nodes: list[NodeState], journal: ChangeLog) -> "FeasibilityCache":
-        twin = FeasibilityCache(self.lens, priority, nodes, journal, self._node_classes)
-        twin.slots, twin.resolvable, twin.outscored = self.slots, self.resolvable, self.outscored
-        twin._offers = self._offers
-        twin._seen, twin._verdicts = self._seen[:], self._verdicts[:]
-        twin._described, twin._standing = self._described[:], self._standing[:]
-        twin._best = {raw_scores: heap[:] for raw_scores, heap in self._best.items()}
-        twin._reasons = self._reasons.copy()
-        return twin
+        copied = FeasibilityCache(self.plugins, priority, nodes, journal, self._node_classes)
+        copied.slots, copied.resolvable, copied.scores_outdated = self.slots, self.resolvable, self.scores_outdated
+        copied._class_results = self._class_results
+        copied._evaluated_versions, copied._results = self._evaluated_versions[:], self._results[:]
+        copied._evaluated_nodes, copied._node_results = self._evaluated_nodes[:], self._node_results[:]
+        copied._best = {raw_scores: heap[:] for raw_scores, heap in self._best.items()}
+        copied._reasons = self._reasons.copy()
+        return copied
 
     def refresh(self) -> "FeasibilityCache":
         """Re-evaluate every node that changed; returns the cache itself."""
-        if self._mark != self._journal.count:
-            changed = self._journal.since(self._mark)
-            self._mark = self._journal.count
-            missing = len(self._nodes) - len(self._seen)
-            self._seen += [_NEVER] * missing
-            self._verdicts += [ABSENT] * missing
-            self._described += [None] * missing
-            self._standing += [PLAIN] * missing
-            if self._look_at(changed):
+        if self._refreshed_at != self._journal.count:
+            changed = self._journal.since(self._refreshed_at)
+            self._refreshed_at = self._journal.count
+            missing = len(self._nodes) - len(self._evaluated_versions)
+            self._evaluated_versions += [_NOT_EVALUATED] * missing
+            self._results += [NO_NODE] * missing
+            self._evaluated_nodes += [None] * missing
+            self._node_results += [NOT_REFUSED] * missing
+            if self._refresh_nodes(changed):
                 self._filled = None
                 self.texts.clear()
-                self._tidy()
-        if self.outscored:
-            self._score_anew()
+                self._compact_heaps()
+        if self.scores_outdated:
+            self._recompute_scores()
         return self
 
-    def _look_at(self, numbers: Iterable[int]) -> bool:
+    def _refresh_nodes(self, numbers: Iterable[int]) -> bool:
         """Re-evaluate those of these nodes that changed since they were evaluated; False if none did."""
-        seen, versions = self._seen, self._journal.versions
+        seen, versions = self._evaluated_versions, self._journal.versions
         different = False
         for number in numbers:
             if seen[number] != versions[number]:
                 different = True
                 seen[number] = versions[number]
-                self._look(number)
+                self._refresh_node(number)
         return different
 
     def best(self) -> int | None:
         """The node with the highest score, the first by name among equals; None if no node fits."""
-        tops = {raw_scores: heap[0] for raw_scores, heap in self._best.items() if self._settled(raw_scores, heap)}
-        if not tops:
+        best_by_raw_scores = {
+            raw_scores: heap[0] for raw_scores, heap in self._best.items() if self._drop_outdated_top(raw_scores, heap)
+        }
+        if not best_by_raw_scores:
             return None
-        if len(tops) == 1:
-            return next(iter(tops.values()))[2]
-        most = highest(tops)
+        if len(best_by_raw_scores) == 1:
+            return next(iter(best_by_raw_scores.values()))[2]
+        top_raw_scores = highest_raw_scores(best_by_raw_scores)
         ranked = (
-            (-total(self.lens.weights, -top[0], raw_scores, most), top[1], top[2]) for raw_scores, top in tops.items()
+            (-total_score(self.plugins.weights, -top[0], raw_scores, top_raw_scores), top[1], top[2])
+            for raw_scores, top in best_by_raw_scores.items()
         )
         return min(ranked)[2]
 
-    def drawn(self, pod: str) -> int | None:
+    def random_node(self, pod: str) -> int | None:
         """A pseudo-random node among all that fit, determined by the pod's key; None if none fits."""
-        names = {self._nodes[number].name: number for number, verdict in enumerate(self._verdicts) if verdict.slots}
-        return names[drawn(pod, tuple(names))] if names else None
+        names = {self._nodes[number].name: number for number, result in enumerate(self._results) if result.slots}
+        return names[random_choice(pod, tuple(names))] if names else None
 
-    def verdict(self, number: int) -> NodeFeasibility:
+    def result(self, number: int) -> NodeFeasibility:
         """The result of one node at the last refresh."""
-        return self._verdicts[number]
+        return self._results[number]
 
     def fits(self, number: int) -> bool:
         """True if a pod of the class fits on the node now."""
-        return self._verdicts[number].slots > 0
+        return self._results[number].slots > 0
 
     def unresolvable(self, number: int) -> bool:
         """True if the node would refuse the pod even without other pods on it."""
-        return self._verdicts[number].unresolvable
+        return self._results[number].unresolvable
 
     def reasons(self, filled: bool = False) -> dict[str, int]:
         """Number of nodes by refusal reason; with `filled`, as it would be after all pods that fit were placed."""
-        return dict(self._reasons + self._when_filled()) if filled else dict(self._reasons)
+        return dict(self._reasons + self._reasons_when_filled()) if filled else dict(self._reasons)
 
-    def _look(self, number: int) -> None:
-        old = self._verdicts[number]
-        new = self._verdict(number)
-        if old is not ABSENT:
-            self.evicting.forget(number)
+    def _refresh_node(self, number: int) -> None:
+        old = self._results[number]
+        new = self._evaluate(number)
+        if old is not NO_NODE:
+            self.preemption.forget(number)
         if new.reasons != old.reasons:
             self._reasons.subtract(old.reasons)
             self._reasons.update(new.reasons)
         self.slots += new.slots - old.slots
         self.resolvable += old.unresolvable - new.unresolvable
-        self._verdicts[number] = new
+        self._results[number] = new
         if not new.unresolvable:
-            self.evicting.consider(number, new.slots)
+            self.preemption.add_candidate(number, new.slots)
         if new.slots and not (old.slots and (old.fit, old.raw_scores) == (new.fit, new.raw_scores)):
             heappush(self._best.setdefault(new.raw_scores, []), (-new.fit, self._nodes[number].name, number))
 
-    def _verdict(self, number: int) -> NodeFeasibility:
+    def _evaluate(self, number: int) -> NodeFeasibility:
         state = self._nodes[number]
         if state.node is None:
-            return ABSENT
-        if self._described[number] is not state.node:
+            return NO_NODE
+        if self._evaluated_nodes[number] is not state.node:
             # Labels and taints change rarely, so these results are kept as long as the Node object is the same.
-            standing = self.lens.refusal(state.node), self.lens.raw_score(state.node)
-            self._described[number] = state.node
-            self._standing[number] = PLAIN if standing == PLAIN else standing
-        refused, raw_scores = self._standing[number]
+            node_result = self.plugins.refusal(state.node), self.plugins.raw_score(state.node)
+            self._evaluated_nodes[number] = state.node
+            self._node_results[number] = NOT_REFUSED if node_result == NOT_REFUSED else node_result
+        refused, raw_scores = self._node_results[number]
         if refused:
             return NodeFeasibility(reasons=(refused,), unresolvable=True)
-        kind = self._node_classes.kind(number, state) if self.lens.by_amounts else ALONE
-        if kind == ALONE:
-            return self._weigh(state, raw_scores)
-        known = self._offers.get((kind, raw_scores))
-        if known is None:
-            if len(self._offers) >= _OFFERS:
-                self._offers.clear()
-            known = self._offers[kind, raw_scores] = self._weigh(state, raw_scores)
-        return known
+        node_class = self._node_classes.class_of(number, state) if self.plugins.scores_by_amounts else NO_CLASS
+        if node_class == NO_CLASS:
+            return self._evaluate_usage(state, raw_scores)
+        cached = self._class_results.get((node_class, raw_scores))
+        if cached is None:
+            if len(self._class_results) >= _MAX_CLASS_RESULTS:
+                self._class_results.clear()
+            cached = self._class_results[node_class, raw_scores] = self._evaluate_usage(state, raw_scores)
+        return cached
 
-    def _weigh(self, state: NodeState, raw_scores: RawScores) -> NodeFeasibility:
-        left = room(state, self.shape, self.priority)
-        count = slots(left, self.shape)
+    def _evaluate_usage(self, state: NodeState, raw_scores: RawScores) -> NodeFeasibility:
+        left = free_resources(state, self.pod_class, self.priority)
+        count = count_fitting(left, self.pod_class)
         return (
             NodeFeasibility(count, self._score(state), raw_scores)
             if count
-            else NodeFeasibility(reasons=shortages(left, self.shape))
+            else NodeFeasibility(reasons=shortages(left, self.pod_class))
         )
 
-    def _settled(self, raw_scores: RawScores, heap: list[Entry]) -> bool:
+    def _drop_outdated_top(self, raw_scores: RawScores, heap: list[HeapEntry]) -> bool:
         """Drop entries that no longer hold from the top; False if none is left."""
         while heap:
-            verdict = self._verdicts[heap[0][2]]
-            if verdict.slots and (-verdict.fit, verdict.raw_scores) == (heap[0][0], raw_scores):
+            result = self._results[heap[0][2]]
+            if result.slots and (-result.fit, result.raw_scores) == (heap[0][0], raw_scores):
                 return True
             heappop(heap)
         return False
 
-    def _score_anew(self) -> None:
-        self.outscored = False
+    def _recompute_scores(self) -> None:
+        self.scores_outdated = False
         self._best.clear()
-        for number, verdict in enumerate(self._verdicts):
-            if verdict.slots:
-                self._verdicts[number] = NodeFeasibility(
-                    verdict.slots, self._score(self._nodes[number]), verdict.raw_scores
+        for number, result in enumerate(self._results):
+            if result.slots:
+                self._results[number] = NodeFeasibility(
+                    result.slots, self._score(self._nodes[number]), result.raw_scores
                 )
-                entry = (-self._verdicts[number].fit, self._nodes[number].name, number)
-                self._best.setdefault(verdict.raw_scores, []).append(entry)
+                entry = (-self._results[number].fit, self._nodes[number].name, number)
+                self._best.setdefault(result.raw_scores, []).append(entry)
         for heap in self._best.values():
             heapify(heap)
 
-    def _tidy(self) -> None:
+    def _compact_heaps(self) -> None:
         """Rebuild heaps in which outdated entries accumulate."""
         for raw_scores, heap in self._best.items():
             if len(heap) > 64 + 2 * len(self._nodes):
                 fitting = (
-                    i for i, verdict in enumerate(self._verdicts) if verdict.slots and verdict.raw_scores == raw_scores
+                    i for i, result in enumerate(self._results) if result.slots and result.raw_scores == raw_scores
                 )
-                heap[:] = [(-self._verdicts[i].fit, self._nodes[i].name, i) for i in fitting]
+                heap[:] = [(-self._results[i].fit, self._nodes[i].name, i) for i in fitting]
                 heapify(heap)
 
-    def _when_filled(self) -> Counter[str]:
+    def _reasons_when_filled(self) -> Counter[str]:
         if self._filled is None:
             self._filled = Counter()
-            for number, verdict in enumerate(self._verdicts):
-                if verdict.slots:
-                    self._filled.update(self._exhausted(number, verdict.slots))
+            for number, result in enumerate(self._results):
+                if result.slots:
+                    self._filled.update(self._shortages_after(number, result.slots))
         return self._filled
 
-    def _exhausted(self, number: int, count: int) -> tuple[str, ...]:
-        left = room(self._nodes[number], self.shape, self.priority)
-        taken = {name: value - count * self.shape.requests.get(name, 1) for name, value in left.items()}
-        return shortages(taken, self.shape)
+    def _shortages_after(self, number: int, count: int) -> tuple[str, ...]:
+        left = free_resources(self._nodes[number], self.pod_class, self.priority)
+        taken = {name: value - count * self.pod_class.requests.get(name, 1) for name, value in left.items()}
+        return shortages(taken, self.pod_class)

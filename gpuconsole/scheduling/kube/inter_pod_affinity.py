@@ -1,7 +1,7 @@
 """InterPodAffinity: required and preferred affinity and anti-affinity between pods (kube-scheduler's plugin).
 
-`nearness` counts matching pods by topology domain, and `refusal` checks a node against the counts; `preferred_weights`
-and `raw_scores` do the same for preferred terms. KAI and Volcano use them as well.
+`affinity_counts` counts matching pods by topology domain, and `refusal` checks a node against the counts;
+`preferred_weights` and `raw_scores` do the same for preferred terms. KAI and Volcano use them as well.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,12 +17,12 @@ AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
 MAX_SCORE = 100
-NOTHING = PodAffinity()
+NO_TERMS = PodAffinity()
 
 Domain = tuple[str, str]
 """(topology key, value)."""
 
-Group = tuple[Pod, Iterable[tuple[Node, int]]]
+PodsByNode = tuple[Pod, Iterable[tuple[Node, int]]]
 """One pod of a group of equal pods, and (node, number of them) for each node that has some."""
 
 
@@ -35,10 +35,10 @@ class PodLister(Protocol):
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]: ...
 
-    def groups(self) -> Iterable[Group]:
+    def pod_groups(self) -> Iterable[PodsByNode]:
         """Every pod, grouped by equal namespace, labels and affinity terms."""
 
-    def with_affinity(self) -> Iterable[Group]:
+    def pod_groups_with_affinity(self) -> Iterable[PodsByNode]:
         """The groups whose pods have affinity terms."""
 
 
@@ -46,30 +46,30 @@ class StaticPodLister(Struct, frozen=True):
     """A fixed set of nodes and pods as a `PodLister`; every pod is a group of its own."""
 
     nodes: Mapping[str, Node]
-    on: Callable[[str], Iterable[Pod]]
+    pods_on: Callable[[str], Iterable[Pod]]
     namespaces: Mapping[str, Mapping[str, str]] = {}
 
-    def groups(self) -> Iterator[Group]:
+    def pod_groups(self) -> Iterator[PodsByNode]:
         """Every pod with its node."""
         for name, node in self.nodes.items():
-            for pod in self.on(name):
+            for pod in self.pods_on(name):
                 yield pod, ((node, 1),)
 
-    def with_affinity(self) -> Iterator[Group]:
+    def pod_groups_with_affinity(self) -> Iterator[PodsByNode]:
         """Every pod that has affinity terms, with its node."""
-        return (group for group in self.groups() if has_pod_affinity(group[0]))
+        return (group for group in self.pod_groups() if has_pod_affinity(group[0]))
 
 
 class InterPodAffinityState(Struct, frozen=True):
     """Counts of matching pods by topology domain for one pod (the plugin's PreFilter state)."""
 
-    wanted: Mapping[Domain, int]
+    affinity: Mapping[Domain, int]
     """Pods that match all required affinity terms of the pod, by the domain of each term."""
-    shunned: Mapping[Domain, int]
+    anti_affinity: Mapping[Domain, int]
     """Pods that match a required anti-affinity term of the pod, by domain."""
-    shunning: Mapping[Domain, int]
+    existing_anti_affinity: Mapping[Domain, int]
     """Pods whose required anti-affinity terms match the pod, by domain."""
-    alone: bool
+    is_first_of_group: bool
     """True if only the pod itself matches its required affinity: the first pod of a group may go to any domain."""
 
 
@@ -78,14 +78,14 @@ def has_pod_affinity(pod: Pod) -> bool:
     return pod.template.pod_affinity is not None or pod.template.pod_anti_affinity is not None
 
 
-def selects(term: PodTerm, owner: Pod, other: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+def term_selects(term: PodTerm, owner: Pod, other: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
     """True if an affinity term of `owner` matches `other`."""
-    if term.selector is None or not _in_namespace(term, owner, other.namespace, namespaces):
+    if term.selector is None or not _selects_namespace(term, owner, other.namespace, namespaces):
         return False
-    return term.selector.matches(other.labels) and _compares(term, owner, other)
+    return term.selector.matches(other.labels) and _match_label_requirements(term, owner, other)
 
 
-def _compares(term: PodTerm, owner: Pod, other: Pod) -> bool:
+def _match_label_requirements(term: PodTerm, owner: Pod, other: Pod) -> bool:
     """Requirements that matchLabelKeys and mismatchLabelKeys add, for labels that the owner has."""
     own, its = owner.labels, other.labels
     return all(its.get(key) == own[key] for key in term.match_label_keys if key in own) and not any(
@@ -93,57 +93,71 @@ def _compares(term: PodTerm, owner: Pod, other: Pod) -> bool:
     )
 
 
-def _in_namespace(term: PodTerm, owner: Pod, namespace: str, known: Mapping[str, Mapping[str, str]]) -> bool:
+def _selects_namespace(term: PodTerm, owner: Pod, namespace: str, known: Mapping[str, Mapping[str, str]]) -> bool:
     if term.namespace_selector is None:
         return namespace in (term.namespaces or (owner.namespace,))
     labels = {**known.get(namespace, NO_LABELS), NAMESPACE_NAME: namespace}
     return namespace in term.namespaces or term.namespace_selector.matches(labels)
 
 
-def nearness(pod: Pod, around: PodLister) -> InterPodAffinityState:
+def affinity_counts(pod: Pod, existing_pods: PodLister) -> InterPodAffinityState:
     """Count the existing pods that matter for a pod's required affinity and anti-affinity, by topology domain."""
     said = (pod.template.pod_affinity, pod.template.pod_anti_affinity)
-    groups = around.groups() if any(one is not None and one.required for one in said) else around.with_affinity()
-    return _counted(InterPodAffinityState({}, {}, {}, False), pod, groups, around.namespaces, 1)
+    groups = (
+        existing_pods.pod_groups()
+        if any(one is not None and one.required for one in said)
+        else existing_pods.pod_groups_with_affinity()
+    )
+    return _with_groups(InterPodAffinityState({}, {}, {}, False), pod, groups, existing_pods.namespaces, 1)
 
 
-def moved(
-    found: InterPodAffinityState,
+def with_pods_moved(
+    counts: InterPodAffinityState,
     pod: Pod,
     node: Node,
     pods: Iterable[Pod],
     namespaces: Mapping[str, Mapping[str, str]],
-    by: int,
+    sign: int,
 ) -> InterPodAffinityState:
-    """The counts after these pods are removed from the node (`by` −1) or added to it (1)."""
-    return _counted(found, pod, ((other, ((node, 1),)) for other in pods), namespaces, by)
+    """The counts after these pods are removed from the node (`sign` −1) or added to it (1)."""
+    return _with_groups(counts, pod, ((other, ((node, 1),)) for other in pods), namespaces, sign)
 
 
-def _counted(
-    found: InterPodAffinityState,
+def _with_groups(
+    counts: InterPodAffinityState,
     pod: Pod,
-    groups: Iterable[Group],
+    groups: Iterable[PodsByNode],
     namespaces: Mapping[str, Mapping[str, str]],
-    by: int,
+    sign: int,
 ) -> InterPodAffinityState:
-    near = (pod.template.pod_affinity or NOTHING).required
-    far = (pod.template.pod_anti_affinity or NOTHING).required
-    wanted, shunned, shunning = dict(found.wanted), dict(found.shunned), dict(found.shunning)
+    affinity_terms = (pod.template.pod_affinity or NO_TERMS).required
+    anti_affinity_terms = (pod.template.pod_anti_affinity or NO_TERMS).required
+    affinity, anti_affinity, existing_anti_affinity = (
+        dict(counts.affinity),
+        dict(counts.anti_affinity),
+        dict(counts.existing_anti_affinity),
+    )
     for other, places in groups:
-        nears = near if near and all(selects(term, pod, other, namespaces) for term in near) else ()
-        fars = [term for term in far if selects(term, pod, other, namespaces)]
+        nears = (
+            affinity_terms
+            if affinity_terms and all(term_selects(term, pod, other, namespaces) for term in affinity_terms)
+            else ()
+        )
+        fars = [term for term in anti_affinity_terms if term_selects(term, pod, other, namespaces)]
         anti = other.template.pod_anti_affinity
-        theirs = [term for term in anti.required if selects(term, other, pod, namespaces)] if anti is not None else ()
+        theirs = (
+            [term for term in anti.required if term_selects(term, other, pod, namespaces)] if anti is not None else ()
+        )
         if nears or fars or theirs:
             for node, number in places:
-                _count(wanted, node, nears, by * number)
-                _count(shunned, node, fars, by * number)
-                _count(shunning, node, theirs, by * number)
-    alone = not wanted and all(selects(term, pod, pod, namespaces) for term in near)
-    return InterPodAffinityState(wanted, shunned, shunning, alone)
+                _count_terms(affinity, node, nears, sign * number)
+                _count_terms(anti_affinity, node, fars, sign * number)
+                _count_terms(existing_anti_affinity, node, theirs, sign * number)
+    alone = not affinity and all(term_selects(term, pod, pod, namespaces) for term in affinity_terms)
+    return InterPodAffinityState(affinity, anti_affinity, existing_anti_affinity, alone)
 
 
-def _count(counts: dict[Domain, int], node: Node, terms: Iterable[PodTerm], number: int) -> None:
+def _count_terms(counts: dict[Domain, int], node: Node, terms: Iterable[PodTerm], number: int) -> None:
     for term in terms:
         value = node.labels.get(term.topology_key)
         if value is not None:
@@ -153,73 +167,86 @@ def _count(counts: dict[Domain, int], node: Node, terms: Iterable[PodTerm], numb
                 del counts[domain]
 
 
-def refusal(pod: Pod, node: Node, found: InterPodAffinityState) -> str:
+def refusal(pod: Pod, node: Node, counts: InterPodAffinityState) -> str:
     """Why the pod cannot run on the node; empty if it can. Only `AFFINITY` cannot be resolved by preemption."""
-    near = (pod.template.pod_affinity or NOTHING).required
-    keys = [term.topology_key for term in near]
+    affinity_terms = (pod.template.pod_affinity or NO_TERMS).required
+    keys = [term.topology_key for term in affinity_terms]
     if any(key not in node.labels for key in keys):
         return AFFINITY
-    if not found.alone and any((key, node.labels[key]) not in found.wanted for key in keys):
+    if not counts.is_first_of_group and any((key, node.labels[key]) not in counts.affinity for key in keys):
         return AFFINITY
     # Goes through the node's few labels, not through the domains: there may be one for each node.
-    if found.shunned and any(domain in found.shunned for domain in node.labels.items()):
+    if counts.anti_affinity and any(domain in counts.anti_affinity for domain in node.labels.items()):
         return ANTI_AFFINITY
-    if found.shunning and any(domain in found.shunning for domain in node.labels.items()):
+    if counts.existing_anti_affinity and any(domain in counts.existing_anti_affinity for domain in node.labels.items()):
         return EXISTING_ANTI_AFFINITY
     return ""
 
 
 def preferred_weights(
-    pod: Pod, around: PodLister, *, hard_weight: int = 1, ignore_theirs: bool = False
+    pod: Pod, existing_pods: PodLister, *, hard_weight: int = 1, ignore_existing_preferred: bool = False
 ) -> dict[Domain, int]:
     """Weight of the matching preferred terms, of the pod and of existing pods, by topology domain; empty if none.
 
-    `hard_weight` is the weight of a required affinity of an existing pod (hardPodAffinityWeight); `ignore_theirs`
-    ignores preferences of existing pods, unless the pod has some itself (ignorePreferredTermsOfExistingPods).
+    `hard_weight` is the weight of a required affinity of an existing pod (hardPodAffinityWeight);
+    `ignore_existing_preferred` ignores preferences of existing pods, unless the pod has some itself
+    (ignorePreferredTermsOfExistingPods).
     """
-    found: dict[Domain, int] = {}
-    near = (pod.template.pod_affinity or NOTHING).preferred
-    far = (pod.template.pod_anti_affinity or NOTHING).preferred
-    if ignore_theirs and not near and not far:
-        return found
-    for other, places in around.groups() if near or far else around.with_affinity():
-        terms = [(weight, term) for weight, term in near if selects(term, pod, other, around.namespaces)]
-        terms += [(-weight, term) for weight, term in far if selects(term, pod, other, around.namespaces)]
-        theirs = _likes_of(other, hard_weight)
-        terms += [(weight, term) for weight, term in theirs if selects(term, other, pod, around.namespaces)]
+    counts: dict[Domain, int] = {}
+    affinity_terms = (pod.template.pod_affinity or NO_TERMS).preferred
+    anti_affinity_terms = (pod.template.pod_anti_affinity or NO_TERMS).preferred
+    if ignore_existing_preferred and not affinity_terms and not anti_affinity_terms:
+        return counts
+    for other, places in (
+        existing_pods.pod_groups()
+        if affinity_terms or anti_affinity_terms
+        else existing_pods.pod_groups_with_affinity()
+    ):
+        terms = [
+            (weight, term)
+            for weight, term in affinity_terms
+            if term_selects(term, pod, other, existing_pods.namespaces)
+        ]
+        terms += [
+            (-weight, term)
+            for weight, term in anti_affinity_terms
+            if term_selects(term, pod, other, existing_pods.namespaces)
+        ]
+        theirs = _preferred_terms_of(other, hard_weight)
+        terms += [(weight, term) for weight, term in theirs if term_selects(term, other, pod, existing_pods.namespaces)]
         for node, number in places if terms else ():
             for weight, term in terms:
-                _like(found, node, term, weight * number)
-    return found
+                _add_weight(counts, node, term, weight * number)
+    return counts
 
 
-def raw_scores(nodes: Iterable[Node], found: Mapping[Domain, int]) -> dict[str, int]:
+def raw_scores(nodes: Iterable[Node], counts: Mapping[Domain, int]) -> dict[str, int]:
     """Sum of the weights of each node's domains, by node name, before it is normalised."""
-    return {node.name: sum(found.get(domain, 0) for domain in node.labels.items()) for node in nodes}
+    return {node.name: sum(counts.get(domain, 0) for domain in node.labels.items()) for node in nodes}
 
 
-def scores(pod: Pod, nodes: Iterable[Node], around: PodLister, *, hard_weight: int = 1) -> dict[str, int]:
+def scores(pod: Pod, nodes: Iterable[Node], existing_pods: PodLister, *, hard_weight: int = 1) -> dict[str, int]:
     """Score of each node by preferred affinity of the pod and of existing pods, 0 to 100; empty if none has one."""
-    found = preferred_weights(pod, around, hard_weight=hard_weight)
-    return normalised(raw_scores(nodes, found)) if found else {}
+    counts = preferred_weights(pod, existing_pods, hard_weight=hard_weight)
+    return normalised(raw_scores(nodes, counts)) if counts else {}
 
 
-def _likes_of(pod: Pod, hard_weight: int) -> Iterator[tuple[int, PodTerm]]:
+def _preferred_terms_of(pod: Pod, hard_weight: int) -> Iterator[tuple[int, PodTerm]]:
     """Preferred terms of an existing pod, with their weights."""
-    near, far = pod.template.pod_affinity, pod.template.pod_anti_affinity
-    if near is not None:
-        yield from near.preferred
+    affinity_terms, anti_affinity_terms = pod.template.pod_affinity, pod.template.pod_anti_affinity
+    if affinity_terms is not None:
+        yield from affinity_terms.preferred
         if hard_weight:
-            yield from ((hard_weight, term) for term in near.required)
-    if far is not None:
-        yield from ((-weight, term) for weight, term in far.preferred)
+            yield from ((hard_weight, term) for term in affinity_terms.required)
+    if anti_affinity_terms is not None:
+        yield from ((-weight, term) for weight, term in anti_affinity_terms.preferred)
 
 
-def _like(found: dict[Domain, int], node: Node, term: PodTerm, weight: int) -> None:
+def _add_weight(counts: dict[Domain, int], node: Node, term: PodTerm, weight: int) -> None:
     value = node.labels.get(term.topology_key)
     if value is not None:
         domain = (term.topology_key, value)
-        found[domain] = found.get(domain, 0) + weight
+        counts[domain] = counts.get(domain, 0) + weight
 
 
 def normalised(raw: Mapping[str, int]) -> dict[str, int]:

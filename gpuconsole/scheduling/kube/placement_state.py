@@ -17,38 +17,45 @@ from gpuconsole.scheduling.kube import framework_runtime, pod_groups
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.node_cache import NodeCache
 from gpuconsole.scheduling.kube.plugins.framework import host_ports
-from gpuconsole.scheduling.kube.plugins.pod_topology_spread import siblings
+from gpuconsole.scheduling.kube.plugins.pod_topology_spread import controller_selector
 from gpuconsole.scheduling.kube.pod_classes import AssignedPod, PodClasses, Reservation
-from gpuconsole.scheduling.kube.pod_groups import GroupTree, gang_of, group_of
-from gpuconsole.scheduling.kube.preemption import DisruptionAllowance, opened
+from gpuconsole.scheduling.kube.pod_groups import GroupTree, gang_of, pod_group_of
+from gpuconsole.scheduling.kube.preemption import DisruptionAllowance, disruption_allowances
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
-from gpuconsole.scheduling.kube.scheduling_queue import Kind, PendingPod, PodBackoff, PodGang, Queue, gang_key
+from gpuconsole.scheduling.kube.scheduling_queue import (
+    ConstraintsKey,
+    PendingPod,
+    PodBackoff,
+    PodGang,
+    Queue,
+    gang_backoff_key,
+)
 
 
-def kind_of(pod: Pod) -> Kind:
+def constraints_key(pod: Pod) -> ConstraintsKey:
     """Key that tells pods of one class apart by labels, affinity, host ports and claims."""
-    return (*framework_runtime.kind_of(pod), host_ports(pod.template), pod.key if _claims(pod) else "")
+    return (*framework_runtime.pod_group_key(pod), host_ports(pod.template), pod.key if _has_claims(pod) else "")
 
 
-def depends_on_other_pods(pod: Pod, rules: SchedulerProfile) -> bool:
+def needs_pod_plugins(pod: Pod, profile: SchedulerProfile) -> bool:
     """True if scheduling the pod depends on other pods or on its claims."""
     template = pod.template
-    if template.spread or has_pod_affinity(pod) or _claims(pod) or host_ports(template):
+    if template.spread or has_pod_affinity(pod) or _has_claims(pod) or host_ports(template):
         return True
-    return bool(rules.spread is None or rules.spread) and siblings(pod) is not None
+    return bool(profile.spread is None or profile.spread) and controller_selector(pod) is not None
 
 
-def has_node_constraints(pod: Pod) -> bool:
+def may_become_schedulable(pod: Pod) -> bool:
     """True if new pods, volumes or devices may make a pending pod schedulable: spread, required affinity or claims."""
     affinity = pod.template.pod_affinity
-    return bool(pod.template.spread) or _claims(pod) or (affinity is not None and bool(affinity.required))
+    return bool(pod.template.spread) or _has_claims(pod) or (affinity is not None and bool(affinity.required))
 
 
-def _claims(pod: Pod) -> bool:
+def _has_claims(pod: Pod) -> bool:
     return bool(pod.template.volumes or pod.template.resource_claims)
 
 
-NEVER = "Never"
+NEVER_PREEMPT = "Never"
 
 
 class PlacementState:
@@ -58,118 +65,126 @@ class PlacementState:
     """
 
     def __init__(self, policy: PlacementPolicy) -> None:
-        self.board = NodeCache(policy)
+        self.node_cache = NodeCache(policy)
         self.queue = Queue(policy.gangs)
-        self.delays = PodBackoff(self.board.rules.backoff)
-        self.board.budgets = self.open_budgets
-        self.shapes = PodClasses(self.board.rules)
+        self.backoff = PodBackoff(self.node_cache.profile.backoff)
+        self.node_cache.budgets = self.disruption_allowances
+        self.pod_classes = PodClasses(self.node_cache.profile)
         self.groups: dict[str, PodGroup] = {}
         self.composites: dict[str, CompositePodGroup] = {}
         self.classes: dict[str, PriorityClass] = {}
         self.freed = 0
         """Counts events that may make a refused pod schedulable: freed capacity, changed nodes."""
-        self.stirred = False
+        self.has_untried = False
         """A pod was queued, or such an event occurred, since the last pass began."""
         self.budgets: dict[str, PodDisruptionBudget] = {}
-        self.crowded = False
+        self.compares_labels = False
         """A pod with affinity terms has been seen, so pods of one class are told apart by their labels from now on."""
-        self._homes: dict[str, tuple[int, str]] = {}
+        self._assignments: dict[str, tuple[int, str]] = {}
         """Pod → number of its node, and its gang (empty without one)."""
-        self._unwell: set[str] = set()
+        self._unhealthy: set[str] = set()
         """Pods that have a node but are not running or not ready."""
-        self._choosy: set[str] = set()
-        """Pending pods that new pods, volumes or devices may make schedulable (`has_node_constraints`)."""
+        self._retried_on_new_pods: set[str] = set()
+        """Pending pods that new pods, volumes or devices may make schedulable (`may_become_schedulable`)."""
 
     def fork(self, policy: PlacementPolicy) -> "PlacementState":
         """An independent copy."""
-        twin = PlacementState(policy)
-        twin.board = self.board.fork()
-        twin.board.budgets = twin.open_budgets
-        twin.queue = self.queue.fork()
-        twin.delays = self.delays.fork()
-        twin.shapes = self.shapes
-        twin.groups, twin.classes = self.groups.copy(), self.classes.copy()
-        twin.composites = self.composites.copy()
-        twin.freed, twin.stirred = self.freed, self.stirred
-        twin.budgets, twin.crowded = self.budgets.copy(), self.crowded
-        twin._homes = self._homes.copy()
-        twin._unwell, twin._choosy = self._unwell.copy(), self._choosy.copy()
-        return twin
+        copied = PlacementState(policy)
+        copied.node_cache = self.node_cache.fork()
+        copied.node_cache.budgets = copied.disruption_allowances
+        copied.queue = self.queue.fork()
+        copied.backoff = self.backoff.fork()
+        copied.pod_classes = self.pod_classes
+        copied.groups, copied.classes = self.groups.copy(), self.classes.copy()
+        copied.composites = self.composites.copy()
+        copied.freed, copied.has_untried = self.freed, self.has_untried
+        copied.budgets, copied.compares_labels = self.budgets.copy(), self.compares_labels
+        copied._assignments = self._assignments.copy()
+        copied._unhealthy, copied._retried_on_new_pods = self._unhealthy.copy(), self._retried_on_new_pods.copy()
+        return copied
 
-    def describe(self, name: str, node: Node | None) -> None:
+    def apply_node(self, name: str, node: Node | None) -> None:
         """Apply a node that appeared, changed or was deleted."""
-        if self.board.describe(name, node):
-            self.stir()
+        if self.node_cache.set_node(name, node):
+            self.note_freed()
 
-    def stir(self) -> None:
+    def note_freed(self) -> None:
         """Record an event after which refused pods are tried again, such as freed capacity."""
         self.freed += 1
-        self.stirred = True
+        self.has_untried = True
 
-    def take_in(self, pod: Pod) -> None:
+    def apply_pod(self, pod: Pod) -> None:
         """Apply a pod that appeared or changed: it is placed, pending, or neither (finished, deleted or gated)."""
-        if not self.crowded and not pod.done and has_pod_affinity(pod):
-            self._grow_crowded()
+        if not self.compares_labels and not pod.done and has_pod_affinity(pod):
+            self._start_comparing_labels()
         if pod.node and not pod.done:
-            self.withdraw(pod.key)
-            self._settle(pod)
+            self.remove_pending(pod.key)
+            self._apply_assignment(pod)
             return
-        self._release(pod.key)
+        self._unassign(pod.key)
         if pod.done or pod.deleted or pod.gates:
-            self.withdraw(pod.key)
+            self.remove_pending(pod.key)
         else:
-            self._await(self.waiter(pod))
+            self._queue_pod(self.pending_pod(pod))
 
-    def forget(self, key: str) -> None:
+    def delete_pod(self, key: str) -> None:
         """Apply the deletion of a pod."""
-        self._release(key)
-        self.withdraw(key)
+        self._unassign(key)
+        self.remove_pending(key)
 
-    def seat(self, waiter: PendingPod, number: int, now: Time) -> AssignedPod:
-        """Assign a pending pod to the node `board.nodes[number]`; returns the assignment, in which its GPUs are set."""
-        self.withdraw(waiter.pod)
-        seat = self.board.seat(number, AssignedPod(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
-        self._unwell.add(waiter.pod)
-        self._company()
-        self._homes[waiter.pod] = (number, waiter.gang)
-        if waiter.gang:
-            self.queue.seat(waiter.gang, waiter.pod, size=waiter.size, job=waiter.job, gpus=waiter.shape.gpus)
-        return seat
+    def assign(self, pending_pod: PendingPod, number: int, now: Time) -> AssignedPod:
+        """Assign a pending pod to the node with this number; returns the assignment, in which its GPUs are set."""
+        self.remove_pending(pending_pod.pod)
+        assigned = self.node_cache.assign(
+            number, AssignedPod(pending_pod.pod, pending_pod.pod_class, pending_pod.priority, now, obj=pending_pod.obj)
+        )
+        self._unhealthy.add(pending_pod.pod)
+        self._retry_for_new_pod()
+        self._assignments[pending_pod.pod] = (number, pending_pod.gang)
+        if pending_pod.gang:
+            self.queue.note_assigned(
+                pending_pod.gang,
+                pending_pod.pod,
+                minimum=pending_pod.gang_minimum,
+                job=pending_pod.job,
+                gpus=pending_pod.pod_class.gpus,
+            )
+        return assigned
 
-    def seat_of(self, key: str) -> AssignedPod | None:
+    def assignment_of(self, key: str) -> AssignedPod | None:
         """The pod's assignment to a node; None if it has none."""
-        home = self._homes.get(key)
-        return None if home is None else self.board.nodes[home[0]].seats[key]
+        assignment = self._assignments.get(key)
+        return None if assignment is None else self.node_cache.nodes[assignment[0]].pods[key]
 
-    def number_of(self, key: str) -> int:
+    def node_number_of(self, key: str) -> int:
         """The number of the pod's node. Raises KeyError if it has none."""
-        return self._homes[key][0]
+        return self._assignments[key][0]
 
-    def leave(self, key: str) -> None:
+    def mark_terminating(self, key: str) -> None:
         """Mark a placed pod as terminating."""
-        number, gang = self._homes[key]
-        if not self.board.nodes[number].seats[key].leaving:
-            self.board.leave(number, key)
-            self.queue.unseat(gang, key)
+        number, gang = self._assignments[key]
+        if not self.node_cache.nodes[number].pods[key].terminating:
+            self.node_cache.mark_terminating(number, key)
+            self.queue.note_unassigned(gang, key)
 
-    def withdraw(self, key: str) -> None:
+    def remove_pending(self, key: str) -> None:
         """Remove a pod from the pending pods, with its back-off and its reservation."""
-        self._choosy.discard(key)
-        waiter = self.queue.drop(key)
-        if waiter is not None:
-            self.delays.forget(key)
-            if waiter.gang and waiter.gang not in self.queue.gangs:
-                self.delays.forget(gang_key(waiter.gang))
-        self._unreserve(waiter)
+        self._retried_on_new_pods.discard(key)
+        pending_pod = self.queue.drop(key)
+        if pending_pod is not None:
+            self.backoff.forget(key)
+            if pending_pod.gang and pending_pod.gang not in self.queue.gangs:
+                self.backoff.forget(gang_backoff_key(pending_pod.gang))
+        self._release_reservation(pending_pod)
 
-    def nominate(self, waiter: PendingPod, node: str) -> None:
+    def nominate(self, pending_pod: PendingPod, node: str) -> None:
         """Nominate a pod to this node; an empty name removes its nomination."""
-        self._unreserve(waiter)
-        waiter = replace(waiter, nominated=node)
-        self._reserve(waiter)
-        self.queue.nominate(waiter, self.freed)
+        self._release_reservation(pending_pod)
+        pending_pod = replace(pending_pod, nominated=node)
+        self._reserve_nominated_node(pending_pod)
+        self.queue.nominate(pending_pod, self.freed)
 
-    def regroup(self, key: str, group: PodGroup | None) -> None:
+    def apply_pod_group(self, key: str, group: PodGroup | None) -> None:
         """Apply a PodGroup that appeared, changed or was deleted: the gang's minimum may have changed."""
         before = self.groups.get(key)
         if group is None:
@@ -178,52 +193,56 @@ class PlacementState:
             self.groups[key] = group
         if before is None or group is None or before.min_member != group.min_member:
             gang = self.queue.gangs.get(key)
-            members = gang.waiters.values() if gang is not None else ()
-            if any(waiter.who is not None and group_of(waiter.who) == key for waiter in members):
-                self.queue.resize(key, group.min_member if group is not None else 0)
-                self.stirred = True
+            members = gang.pending_pods.values() if gang is not None else ()
+            if any(pending_pod.obj is not None and pod_group_of(pending_pod.obj) == key for pending_pod in members):
+                self.queue.set_gang_minimum(key, group.min_member if group is not None else 0)
+                self.has_untried = True
 
-    def compose(self, key: str, group: CompositePodGroup | None) -> None:
+    def apply_composite_group(self, key: str, group: CompositePodGroup | None) -> None:
         """Apply a CompositePodGroup that appeared, changed or was deleted; its gangs may change."""
         if group is None:
             self.composites.pop(key, None)
         else:
             self.composites[key] = group
-        self.stir()
+        self.note_freed()
 
-    def name_space(self, name: str, labels: Mapping[str, str] | None) -> None:
+    def apply_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Apply a namespace that appeared, changed or was deleted."""
         if labels is None:
-            self.board.namespaces.pop(name, None)
+            self.node_cache.namespaces.pop(name, None)
         else:
-            self.board.namespaces[name] = labels
-        if self._choosy:
-            self.stir()
+            self.node_cache.namespaces[name] = labels
+        if self._retried_on_new_pods:
+            self.note_freed()
 
-    def provide(self, obj: Object) -> None:
+    def apply_claim_object(self, obj: Object) -> None:
         """Apply a storage or DRA object that appeared or changed; other kinds are ignored."""
-        if self.board.means.take_in(obj) and self._choosy:
-            self.stir()
+        if self.node_cache.claims.apply_object(obj) and self._retried_on_new_pods:
+            self.note_freed()
 
-    def withhold(self, table: str, key: str) -> None:
+    def delete_claim_object(self, table: str, key: str) -> None:
         """Apply the deletion of a storage or DRA object."""
-        if self.board.means.forget(table, key) and self._choosy:
-            self.stir()
+        if self.node_cache.claims.delete_object(table, key) and self._retried_on_new_pods:
+            self.note_freed()
 
-    def open_budgets(self) -> tuple[DisruptionAllowance, ...]:
+    def disruption_allowances(self) -> tuple[DisruptionAllowance, ...]:
         """Each PodDisruptionBudget with the disruptions that it allows now."""
         if not self.budgets:
             return ()
-        seats = ((seat.who, self._healthy(seat)) for state in self.board.nodes for seat in state.seats.values())
-        waiting = ((waiter.who, False) for waiter in self.queue.waiters.values())
-        return opened(
+        assigned_pods = (
+            (assigned.obj, self._is_healthy(assigned))
+            for state in self.node_cache.nodes
+            for assigned in state.pods.values()
+        )
+        waiting = ((pending_pod.obj, False) for pending_pod in self.queue.pending_pods.values())
+        return disruption_allowances(
             (self.budgets[key] for key in sorted(self.budgets)),
-            ((pod, healthy) for pod, healthy in chain(seats, waiting) if pod is not None),
+            ((pod, healthy) for pod, healthy in chain(assigned_pods, waiting) if pod is not None),
         )
 
     def obstacle(self, gang: PodGang) -> str:
         """Why a gang is not tried now; empty if it is."""
-        return pod_groups.obstacle(gang, self.groups.get(gang.name), self.composites, self.board)
+        return pod_groups.gang_obstacle(gang, self.groups.get(gang.name), self.composites, self.node_cache)
 
     def tree_of(self, gang: PodGang) -> GroupTree:
         """The hierarchy of groups that contains a gang; call only if there is no `obstacle`."""
@@ -231,104 +250,113 @@ class PlacementState:
 
     def priority(self, template: PodTemplate) -> int:
         """The priority that a pod of this template would have."""
-        named = self.classes.get(template.priority_class)
-        return template.priority or (named.value if named is not None else 0)
+        priority_class = self.classes.get(template.priority_class)
+        return template.priority or (priority_class.value if priority_class is not None else 0)
 
-    def _settle(self, pod: Pod) -> None:
+    def _apply_assignment(self, pod: Pod) -> None:
         """Record the pod on its node, which may differ from its previous one."""
-        number, shape = self.board.number(pod.node), self.shapes.of(pod.template)
-        if self._homes.get(pod.key, (number, ""))[0] != number:
-            self._release(pod.key)
+        number, pod_class = self.node_cache.number(pod.node), self.pod_classes.of(pod.template)
+        if self._assignments.get(pod.key, (number, ""))[0] != number:
+            self._unassign(pod.key)
         gang, since = gang_of(pod), pod.bound or pod.started or pod.created
-        old = self.board.nodes[number].seats.get(pod.key)
-        now = (pod.gpus, pod.slices, shape, pod.priority, since)
-        same = old is not None and (old.gpus, old.slices, old.shape, old.priority, old.since) == now
-        if old is None or not same or old.who is None or old.who.labels != pod.labels:
+        old = self.node_cache.nodes[number].pods.get(pod.key)
+        now = (pod.gpus, pod.slices, pod_class, pod.priority, since)
+        same = old is not None and (old.gpus, old.slices, old.pod_class, old.priority, old.since) == now
+        if old is None or not same or old.obj is None or old.obj.labels != pod.labels:
             if old is not None:
-                self.board.unseat(number, pod.key)
-                if self.crowded:
-                    self.stir()
-            self.board.seat(
-                number, AssignedPod(pod.key, shape, pod.priority, since, pod.gpus, slices=pod.slices, who=pod)
+                self.node_cache.unassign(number, pod.key)
+                if self.compares_labels:
+                    self.note_freed()
+            self.node_cache.assign(
+                number, AssignedPod(pod.key, pod_class, pod.priority, since, pod.gpus, slices=pod.slices, obj=pod)
             )
-            self._homes[pod.key] = (number, gang)
-            self._company()
-        (self._unwell.add if pod.unready or pod.phase is not PodPhase.RUNNING else self._unwell.discard)(pod.key)
+            self._assignments[pod.key] = (number, gang)
+            self._retry_for_new_pod()
+        (self._unhealthy.add if pod.unready or pod.phase is not PodPhase.RUNNING else self._unhealthy.discard)(pod.key)
         if gang and not pod.deleted:
-            self.queue.seat(gang, pod.key, size=self._size(pod), job=pod.job, gpus=shape.gpus)
+            self.queue.note_assigned(gang, pod.key, minimum=self._gang_minimum(pod), job=pod.job, gpus=pod_class.gpus)
         if pod.deleted:
-            self.leave(pod.key)
+            self.mark_terminating(pod.key)
 
-    def _release(self, key: str) -> None:
+    def _unassign(self, key: str) -> None:
         """Remove the pod from its node."""
-        home = self._homes.pop(key, None)
-        if home is not None:
-            self._unwell.discard(key)
-            self.board.unseat(home[0], key)
-            self.queue.unseat(home[1], key)
-            self.stir()
+        assignment = self._assignments.pop(key, None)
+        if assignment is not None:
+            self._unhealthy.discard(key)
+            self.node_cache.unassign(assignment[0], key)
+            self.queue.note_unassigned(assignment[1], key)
+            self.note_freed()
 
-    def _await(self, waiter: PendingPod) -> None:
+    def _queue_pod(self, pending_pod: PendingPod) -> None:
         """Queue the pod, and move its reservation to its nominated node."""
-        old = self.queue.waiters.get(waiter.pod)
-        same = old is not None and (old.nominated, old.shape, old.priority, old.kind) == (
-            *(waiter.nominated, waiter.shape, waiter.priority, waiter.kind),
+        old = self.queue.pending_pods.get(pending_pod.pod)
+        same = old is not None and (old.nominated, old.pod_class, old.priority, old.constraints) == (
+            *(pending_pod.nominated, pending_pod.pod_class, pending_pod.priority, pending_pod.constraints),
         )
         if not same:
-            self._unreserve(old)
-            self._reserve(waiter)
-        if waiter.kind is not None and waiter.who is not None and has_node_constraints(waiter.who):
-            self._choosy.add(waiter.pod)
-        if self.queue.add(waiter):
-            self.stirred = True
+            self._release_reservation(old)
+            self._reserve_nominated_node(pending_pod)
+        if (
+            pending_pod.constraints is not None
+            and pending_pod.obj is not None
+            and may_become_schedulable(pending_pod.obj)
+        ):
+            self._retried_on_new_pods.add(pending_pod.pod)
+        if self.queue.add(pending_pod):
+            self.has_untried = True
 
-    def _grow_crowded(self) -> None:
+    def _start_comparing_labels(self) -> None:
         """From now on, put pods in one batch only if their labels are equal."""
-        self.crowded = True
-        for waiter in tuple(self.queue.waiters.values()):
-            if waiter.kind is None and waiter.who is not None:
-                self.queue.drop(waiter.pod)
-                self.queue.add(replace(waiter, kind=kind_of(waiter.who)))
-                self.stirred = True
+        self.compares_labels = True
+        for pending_pod in tuple(self.queue.pending_pods.values()):
+            if pending_pod.constraints is None and pending_pod.obj is not None:
+                self.queue.drop(pending_pod.pod)
+                self.queue.add(replace(pending_pod, constraints=constraints_key(pending_pod.obj)))
+                self.has_untried = True
 
-    def _company(self) -> None:
+    def _retry_for_new_pod(self) -> None:
         """Retry pods with affinity or spread constraints that a newly placed pod may make schedulable."""
-        if self._choosy:
-            self.stir()
+        if self._retried_on_new_pods:
+            self.note_freed()
 
-    def _healthy(self, seat: AssignedPod) -> bool:
-        return not seat.leaving and seat.pod not in self._unwell
+    def _is_healthy(self, assigned: AssignedPod) -> bool:
+        return not assigned.terminating and assigned.pod not in self._unhealthy
 
-    def waiter(self, pod: Pod) -> PendingPod:
+    def pending_pod(self, pod: Pod) -> PendingPod:
         """Create the queue's entry for a pod that needs a node."""
         template = pod.template
-        named = self.classes.get(template.priority_class)
+        priority_class = self.classes.get(template.priority_class)
         return PendingPod(
             pod=pod.key,
             created=pod.created,
-            shape=self.shapes.of(template),
+            pod_class=self.pod_classes.of(template),
             priority=pod.priority,
-            never=(template.preemption_policy or (named.preemption_policy if named is not None else "")) == NEVER,
+            preempts_never=(
+                template.preemption_policy or (priority_class.preemption_policy if priority_class is not None else "")
+            )
+            == NEVER_PREEMPT,
             gang=gang_of(pod),
-            size=self._size(pod),
+            gang_minimum=self._gang_minimum(pod),
             job=pod.job,
             nominated=pod.nominated_node,
             message=pod.message,
-            who=pod,
-            kind=kind_of(pod) if self.crowded or depends_on_other_pods(pod, self.board.rules) else None,
+            obj=pod,
+            constraints=constraints_key(pod)
+            if self.compares_labels or needs_pod_plugins(pod, self.node_cache.profile)
+            else None,
         )
 
-    def _size(self, pod: Pod) -> int:
+    def _gang_minimum(self, pod: Pod) -> int:
         group = self.groups.get(gang_of(pod))
         least = group.min_member if group is not None else 0
-        return least if group_of(pod) else pod.gang_size or least
+        return least if pod_group_of(pod) else pod.gang_size or least
 
-    def _reserve(self, waiter: PendingPod) -> None:
-        if waiter.nominated:
-            reservation = Reservation(waiter.pod, waiter.shape, waiter.priority, waiter.who)
-            self.board.reserve(self.board.number(waiter.nominated), reservation)
+    def _reserve_nominated_node(self, pending_pod: PendingPod) -> None:
+        if pending_pod.nominated:
+            reservation = Reservation(pending_pod.pod, pending_pod.pod_class, pending_pod.priority, pending_pod.obj)
+            self.node_cache.reserve(self.node_cache.number(pending_pod.nominated), reservation)
 
-    def _unreserve(self, waiter: PendingPod | None) -> None:
-        if waiter is not None and waiter.nominated:
-            self.board.unreserve(self.board.number(waiter.nominated), waiter.pod)
-            self.stir()
+    def _release_reservation(self, pending_pod: PendingPod | None) -> None:
+        if pending_pod is not None and pending_pod.nominated:
+            self.node_cache.unreserve(self.node_cache.number(pending_pod.nominated), pending_pod.pod)
+            self.note_freed()

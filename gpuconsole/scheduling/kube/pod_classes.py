@@ -1,7 +1,7 @@
 """Classes of pods with equal scheduling requirements, and the state of one node.
 
 Placement evaluates each `PodClass` once for all its pods. A `NodeState` is frozen: the node's pods, usage, GPU owners
-and reservations; functions such as `seated` and `reserving` return the state after a change.
+and reservations; functions such as `with_pod` and `with_reservation` return the state after a change.
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ DEFAULT_CPU = 100
 DEFAULT_MEMORY = 200 * 1024**2
 """Requests, in milli-CPU and bytes, that scores assume for a container without any (GetNonzeroRequests)."""
 
-Key = tuple[object, ...]
-DEFAULT = SchedulerProfile(scores=())
+PodClassKey = tuple[object, ...]
+DEFAULT_NONZERO = SchedulerProfile(scores=())
 
 
 class PodClass(Struct, frozen=True, eq=False):
@@ -32,14 +32,14 @@ class PodClass(Struct, frozen=True, eq=False):
 
     requests: Mapping[str, int]
     """Requested amount by resource, without zeros."""
-    counted: Mapping[str, int]
+    score_requests: Mapping[str, int]
     """cpu and memory for scores, which use defaults for containers without requests."""
     gpus: int
     node_selector: Mapping[str, str]
     affinity: tuple[NodeTerm, ...] | None
     preferred: tuple[PreferredTerm, ...]
     tolerations: tuple[Toleration, ...]
-    limited: Mapping[str, int]
+    fit_requests: Mapping[str, int]
     """The requests that NodeResourcesFit checks."""
     images: tuple[str, ...] = ()
     """Images of its containers; empty if the profile does not enable ImageLocality."""
@@ -50,11 +50,11 @@ class PodClasses:
 
     _REMEMBERED = 4096
 
-    def __init__(self, rules: SchedulerProfile = DEFAULT) -> None:
-        self._images = bool(rules.weight(IMAGES))
-        self._ignored = frozenset(rules.ignored_resources)
-        self._groups = frozenset(rules.ignored_groups)
-        self._by_key: dict[Key, PodClass] = {}
+    def __init__(self, profile: SchedulerProfile = DEFAULT_NONZERO) -> None:
+        self._images = bool(profile.weight(IMAGES))
+        self._ignored = frozenset(profile.ignored_resources)
+        self._groups = frozenset(profile.ignored_groups)
+        self._by_key: dict[PodClassKey, PodClass] = {}
         # Holds the template itself, so that its id is not reused while it is a key.
         self._by_template: dict[int, tuple[PodTemplate, PodClass]] = {}
 
@@ -65,28 +65,28 @@ class PodClasses:
             return known[1]
         if len(self._by_template) >= self._REMEMBERED:
             self._by_template.clear()
-        shape = self._shape(template)
-        shape = self._by_key.setdefault(_key(shape), shape)
-        self._by_template[id(template)] = (template, shape)
-        return shape
+        pod_class = self._new_class(template)
+        pod_class = self._by_key.setdefault(_class_key(pod_class), pod_class)
+        self._by_template[id(template)] = (template, pod_class)
+        return pod_class
 
-    def _shape(self, template: PodTemplate) -> PodClass:
+    def _new_class(self, template: PodTemplate) -> PodClass:
         requests = {name: value for name, value in template.requests.items() if value > 0}
         every = (*template.containers, *template.init_containers)
         filled = replace(
             template,
-            containers=tuple(_filled(container) for container in template.containers),
-            init_containers=tuple(_filled(container) for container in template.init_containers),
+            containers=tuple(_with_default_requests(container) for container in template.containers),
+            init_containers=tuple(_with_default_requests(container) for container in template.init_containers),
         ).requests
         return PodClass(
             requests=requests,
-            counted={CPU: filled.get(CPU, 0), MEMORY: filled.get(MEMORY, 0)},
+            score_requests={CPU: filled.get(CPU, 0), MEMORY: filled.get(MEMORY, 0)},
             gpus=gpus(requests),
             node_selector=template.node_selector,
             affinity=template.affinity,
             preferred=template.preferred,
             tolerations=template.tolerations,
-            limited={name: value for name, value in requests.items() if not self._is_ignored(name)},
+            fit_requests={name: value for name, value in requests.items() if not self._is_ignored(name)},
             images=tuple(container.image for container in every) if self._images else (),
         )
 
@@ -98,38 +98,38 @@ class PodClasses:
         return resource in HAMI_SHARES or resource in self._ignored or resource.partition("/")[0] in self._groups
 
 
-def _filled(container: Container) -> Container:
+def _with_default_requests(container: Container) -> Container:
     return replace(container, requests={CPU: DEFAULT_CPU, MEMORY: DEFAULT_MEMORY, **container.effective})
 
 
-def _key(shape: PodClass) -> Key:
+def _class_key(pod_class: PodClass) -> PodClassKey:
     return (
-        tuple(sorted(shape.requests.items())),
-        tuple(sorted(shape.counted.items())),
-        tuple(sorted(shape.node_selector.items())),
-        shape.affinity,
-        shape.preferred,
-        shape.tolerations,
-        shape.images,
+        tuple(sorted(pod_class.requests.items())),
+        tuple(sorted(pod_class.score_requests.items())),
+        tuple(sorted(pod_class.node_selector.items())),
+        pod_class.affinity,
+        pod_class.preferred,
+        pod_class.tolerations,
+        pod_class.images,
     )
 
 
-NO_OWNERS = ""
+NO_OWNER = ""
 
 
 class AssignedPod(Struct, frozen=True):
     """A pod on a node, with the GPUs and MIG instances that it has."""
 
     pod: str
-    shape: PodClass
+    pod_class: PodClass
     priority: int
     since: Time
     """When the pod was bound."""
     gpus: tuple[int, ...] = ()
-    leaving: bool = False
+    terminating: bool = False
     """True if the pod is terminating; it holds its resources until it is gone."""
     slices: tuple[MigInstance, ...] = ()
-    who: Pod | None = None
+    obj: Pod | None = None
     """The Pod object, for plugins that match labels."""
 
     @property
@@ -142,9 +142,9 @@ class Reservation(Struct, frozen=True):
     """Capacity of a node that a nominated pod keeps free from pods of equal and lower priority."""
 
     pod: str
-    shape: PodClass
+    pod_class: PodClass
     priority: int
-    who: Pod | None = None
+    obj: Pod | None = None
 
 
 class NodeState(Struct, frozen=True):
@@ -154,13 +154,13 @@ class NodeState(Struct, frozen=True):
     node: Node | None = None
     used: Resources = EMPTY
     """Sum of the requests of all its pods, and their number as `pods`."""
-    counted: tuple[int, int] = (0, 0)
+    score_requests: tuple[int, int] = (0, 0)
     """Sum of their (cpu, memory) for scores, which use defaults where a container requests none."""
-    seats: Mapping[str, AssignedPod] = {}
+    pods: Mapping[str, AssignedPod] = {}
     owners: tuple[str, ...] = ()
-    """Pod key by GPU index; `NO_OWNERS` where the GPU is free."""
+    """Pod key by GPU index; `NO_OWNER` where the GPU is free."""
     reserved: tuple[Reservation, ...] = ()
-    lowest: int = MAX
+    lowest_priority: int = MAX
     """Lowest priority of its pods: a pod at or below it can preempt none of them."""
     division: Division | None = None
     """How its GPUs are divided into MIG instances; None if they are not."""
@@ -168,123 +168,131 @@ class NodeState(Struct, frozen=True):
     @property
     def free_gpus(self) -> tuple[int, ...]:
         """Indices of the GPUs without an owner."""
-        return tuple(index for index, owner in enumerate(self.owners) if owner == NO_OWNERS)
+        return tuple(index for index, owner in enumerate(self.owners) if owner == NO_OWNER)
 
     @property
-    def taken(self) -> set[MigInstance]:
+    def taken_instances(self) -> set[MigInstance]:
         """The MIG instances that are assigned."""
-        return {one for seat in self.seats.values() for one in seat.slices}
+        return {one for assigned in self.pods.values() for one in assigned.slices}
 
 
-def describe(state: NodeState, node: Node | None) -> NodeState:
+def with_node(state: NodeState, node: Node | None) -> NodeState:
     """The state after the Node object changed (None: deleted); pods get other GPUs where theirs no longer exist."""
     count = node.gpus if node is not None else 0
     kept = state.owners[:count]
-    owners = kept + (NO_OWNERS,) * (count - len(kept))
+    owners = kept + (NO_OWNER,) * (count - len(kept))
     division = None if node is None else division_of(node.allocatable, node.labels, node.annotations)
     state = replace(state, node=node, owners=owners, division=division)
-    for seat in sorted(state.seats.values(), key=lambda seat: seat.importance):
-        missing = [index for index in seat.gpus if index >= len(owners) or owners[index] != seat.pod]
-        if missing or len(seat.gpus) < seat.shape.gpus or seat.slices != _instances(state, seat, own=True):
-            state = seated(unseated(state, seat.pod), seat)
+    for assigned in sorted(state.pods.values(), key=lambda assigned: assigned.importance):
+        missing = [index for index in assigned.gpus if index >= len(owners) or owners[index] != assigned.pod]
+        if (
+            missing
+            or len(assigned.gpus) < assigned.pod_class.gpus
+            or assigned.slices != _mig_instances(state, assigned, own=True)
+        ):
+            state = with_pod(without_pod(state, assigned.pod), assigned)
     return state
 
 
-def seated(state: NodeState, seat: AssignedPod) -> NodeState:
+def with_pod(state: NodeState, assigned: AssignedPod) -> NodeState:
     """The node with one more pod.
 
     The pod gets the GPU indices that it names. If one of them is taken, does not exist or is not named, it gets free
     ones that are close to each other instead, so that no GPU ever has two owners. The same holds for MIG instances. A
     pod beyond the node's capacity owns fewer GPUs than it requests.
     """
-    gpus, instances = _indices(state, seat), _instances(state, seat)
-    seat = seat if (gpus, instances) == (seat.gpus, seat.slices) else replace(seat, gpus=gpus, slices=instances)
+    gpus, instances = _gpu_indices(state, assigned), _mig_instances(state, assigned)
+    assigned = (
+        assigned
+        if (gpus, instances) == (assigned.gpus, assigned.slices)
+        else replace(assigned, gpus=gpus, slices=instances)
+    )
     owners = list(state.owners)
     for index in gpus:
-        owners[index] = seat.pod
+        owners[index] = assigned.pod
     used = dict(state.used)
-    for name, value in seat.shape.requests.items():
+    for name, value in assigned.pod_class.requests.items():
         used[name] = used.get(name, 0) + value
     used[PODS] = used.get(PODS, 0) + 1
-    cpu, memory = state.counted
+    cpu, memory = state.score_requests
     return NodeState(
         state.name,
         state.node,
         used,
-        (cpu + seat.shape.counted[CPU], memory + seat.shape.counted[MEMORY]),
-        {**state.seats, seat.pod: seat},
+        (cpu + assigned.pod_class.score_requests[CPU], memory + assigned.pod_class.score_requests[MEMORY]),
+        {**state.pods, assigned.pod: assigned},
         tuple(owners),
         state.reserved,
-        min(state.lowest, seat.priority),
+        min(state.lowest_priority, assigned.priority),
         state.division,
     )
 
 
-def unseated(state: NodeState, pod: str) -> NodeState:
+def without_pod(state: NodeState, pod: str) -> NodeState:
     """The node without this pod. Raises KeyError if the pod is not on the node."""
-    seats = dict(state.seats)
-    seat = seats.pop(pod)
+    assigned_pods = dict(state.pods)
+    assigned = assigned_pods.pop(pod)
     used = dict(state.used)
-    for name, value in seat.shape.requests.items():
+    for name, value in assigned.pod_class.requests.items():
         used[name] -= value
     used[PODS] -= 1
-    cpu, memory = state.counted
-    lowest = state.lowest
-    if seat.priority == lowest:
-        lowest = min((other.priority for other in seats.values()), default=MAX)
+    cpu, memory = state.score_requests
+    lowest = state.lowest_priority
+    if assigned.priority == lowest:
+        lowest = min((other.priority for other in assigned_pods.values()), default=MAX)
     return NodeState(
         state.name,
         state.node,
         used,
-        (cpu - seat.shape.counted[CPU], memory - seat.shape.counted[MEMORY]),
-        seats,
-        tuple(NO_OWNERS if owner == pod else owner for owner in state.owners),
+        (cpu - assigned.pod_class.score_requests[CPU], memory - assigned.pod_class.score_requests[MEMORY]),
+        assigned_pods,
+        tuple(NO_OWNER if owner == pod else owner for owner in state.owners),
         state.reserved,
         lowest,
         state.division,
     )
 
 
-def leaving(state: NodeState, pod: str) -> NodeState:
+def with_terminating_pod(state: NodeState, pod: str) -> NodeState:
     """The node with this pod marked as terminating."""
-    return replace(state, seats={**state.seats, pod: replace(state.seats[pod], leaving=True)})
+    return replace(state, pods={**state.pods, pod: replace(state.pods[pod], terminating=True)})
 
 
-def reserving(state: NodeState, reservation: Reservation) -> NodeState:
+def with_reservation(state: NodeState, reservation: Reservation) -> NodeState:
     """The node with capacity reserved for a nominated pod."""
     return replace(state, reserved=(*state.reserved, reservation))
 
 
-def unreserving(state: NodeState, pod: str) -> NodeState:
+def without_reservation(state: NodeState, pod: str) -> NodeState:
     """The node without this pod's reservation."""
     return replace(state, reserved=tuple(r for r in state.reserved if r.pod != pod))
 
 
-def reserved_against(state: NodeState, priority: int) -> Resources:
+def reserved_from(state: NodeState, priority: int) -> Resources:
     """Capacity that nominated pods reserve against a pod of this priority (RunFilterPluginsWithNominatedPods)."""
     total: dict[str, int] = {}
     for reservation in state.reserved:
         if reservation.priority >= priority:
-            for name, value in reservation.shape.requests.items():
+            for name, value in reservation.pod_class.requests.items():
                 total[name] = total.get(name, 0) + value
             total[PODS] = total.get(PODS, 0) + 1
     return total
 
 
-def _indices(state: NodeState, seat: AssignedPod) -> tuple[int, ...]:
-    wanted = seat.shape.gpus
-    named = tuple(sorted(set(seat.gpus)))
-    if len(named) == wanted and all(0 <= i < len(state.owners) and state.owners[i] == NO_OWNERS for i in named):
+def _gpu_indices(state: NodeState, assigned: AssignedPod) -> tuple[int, ...]:
+    wanted = assigned.pod_class.gpus
+    named = tuple(sorted(set(assigned.gpus)))
+    if len(named) == wanted and all(0 <= i < len(state.owners) and state.owners[i] == NO_OWNER for i in named):
         return named
     return gpu_allocation.choose_gpus(state.node, state.free_gpus, wanted)
 
 
-def _instances(state: NodeState, seat: AssignedPod, own: bool = False) -> tuple[MigInstance, ...]:
+def _mig_instances(state: NodeState, assigned: AssignedPod, own: bool = False) -> tuple[MigInstance, ...]:
     """The MIG instances of an assignment: the named ones if available; `own` if the pod already holds them."""
     if state.division is None:
         return ()
-    names = gpu_allocation.wanted(state.division, seat.shape.requests)
-    taken = state.taken - set(seat.slices) if own else state.taken
-    if gpu_allocation.can_have(state.division, taken, seat.slices, names):
-        return seat.slices
+    names = gpu_allocation.requested_profiles(state.division, assigned.pod_class.requests)
+    taken = state.taken_instances - set(assigned.slices) if own else state.taken_instances
+    if gpu_allocation.can_assign(state.division, taken, assigned.slices, names):
+        return assigned.slices
     return gpu_allocation.choose_instances(state.division, taken, names) or ()

@@ -20,11 +20,11 @@ from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.kube import filters
 from gpuconsole.scheduling.kube.node_cache import NodeCache
-from gpuconsole.scheduling.kube.placement_plans import Binding, place
+from gpuconsole.scheduling.kube.placement_plans import Binding, plan_binding
 from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClass
 from gpuconsole.scheduling.kube.scheduling_queue import PodGang
 from gpuconsole.scheduling.kube.scores import MAX_SCORE, most_allocated
-from gpuconsole.scheduling.placement import HalfPlaced, PlacementDeadlock
+from gpuconsole.scheduling.placement import PartiallyPlacedGang, PlacementDeadlock
 
 Placement = tuple[int, ...]
 """The numbers of the nodes that a group may use, in the order in which they are searched."""
@@ -40,7 +40,7 @@ class GroupTree(Struct, frozen=True, kw_only=True):
     gang: PodGang | None = None
     """The gang of a PodGroup; None for a composite group, and for a PodGroup without pods."""
     children: tuple["GroupTree", ...] = ()
-    least: int = 1
+    min_groups: int = 1
     """How many child groups have to be placed at once (minGroupCount)."""
 
     @property
@@ -55,133 +55,142 @@ class GroupTree(Struct, frozen=True, kw_only=True):
         return bool(self.topology_key or self.children)
 
 
-def place_tree(board: NodeCache, tree: GroupTree, now: Time, within: Placement | None = None) -> list[Binding] | None:
+def plan_group_tree(
+    node_cache: NodeCache, tree: GroupTree, now: Time, within: Placement | None = None
+) -> list[Binding] | None:
     """Find nodes for as many pods of a group as fit in its best placement; None if none holds its minimum.
 
     `within` limits the nodes; without a topology key they are the only placement.
     """
     if not tree.topology_key:
-        return _place_inside(board, tree, now, within)
+        return _place_in_domain(node_cache, tree, now, within)
     found: list[tuple[list[Binding], int]] = []
-    start = board.start
-    for domain in domains(board, tree, within):
-        with board.trial():
-            steps = _place_inside(board, tree, now, domain)
+    start = node_cache.next_start_index
+    for domain in candidate_placements(node_cache, tree, within):
+        with node_cache.trial():
+            steps = _place_in_domain(node_cache, tree, now, domain)
             if steps is not None:
-                _assume(board, steps, now)
-                found.append((steps, _allocated(board, domain)))
-        board.start = start
-    return _best(tree, found) if found else None
+                _assume(node_cache, steps, now)
+                found.append((steps, _allocated_score(node_cache, domain)))
+        node_cache.next_start_index = start
+    return _best_placement(tree, found) if found else None
 
 
-def domains(board: NodeCache, tree: GroupTree, within: Placement | None = None) -> list[Placement]:
+def candidate_placements(node_cache: NodeCache, tree: GroupTree, within: Placement | None = None) -> list[Placement]:
     """Candidate placements of a group, by value of its topology key; if some of its pods have nodes, only their domain.
 
     Empty if those pods are in several domains, or on a node without the label.
     """
     nodes: dict[str, list[int]] = defaultdict(list)
-    there = {pod for gang in tree.gangs for pod in gang.seated}
+    there = {pod for gang in tree.gangs for pod in gang.assigned_gpus}
     taken = set()
-    for number in board.order if within is None else within:
-        state = board.nodes[number]
+    for number in node_cache.order if within is None else within:
+        state = node_cache.nodes[number]
         value = state.node.labels.get(tree.topology_key) if state.node is not None else None
         if value is not None:
             nodes[value].append(number)
-        if there and not there.isdisjoint(state.seats):
+        if there and not there.isdisjoint(state.pods):
             taken.add(value)
     return [tuple(nodes[value]) for value in sorted(nodes) if not taken or taken == {value}]
 
 
-def placement_refusal(board: NodeCache, tree: GroupTree, gang: PodGang, now: Time) -> str:
+def placement_refusal(node_cache: NodeCache, tree: GroupTree, gang: PodGang, now: Time) -> str:
     """The message of a pending gang: how many of its pods fit in the best domain, or that too few child groups fit."""
     if tree.children:
-        return filters.composite_waits(gang.name, tree.name, tree.least, len(tree.children))
-    candidates = domains(board, tree)
+        return filters.composite_pending_message(gang.name, tree.name, tree.min_groups, len(tree.children))
+    candidates = candidate_placements(node_cache, tree)
     most = 0
-    start = board.start
+    start = node_cache.next_start_index
     for domain in candidates:
-        with board.trial():
-            most = max(most, len(_place_pods(board, gang, now, domain)))
-        board.start = start
-    return filters.placement_waits(gang.name, most, max(gang.needed, 1), tree.topology_key, len(candidates))
+        with node_cache.trial():
+            most = max(most, len(_bind_pods(node_cache, gang, now, domain)))
+        node_cache.next_start_index = start
+    return filters.topology_message(gang.name, most, max(gang.needed, 1), tree.topology_key, len(candidates))
 
 
-def _place_inside(board: NodeCache, tree: GroupTree, now: Time, within: Placement | None) -> list[Binding] | None:
+def _place_in_domain(
+    node_cache: NodeCache, tree: GroupTree, now: Time, within: Placement | None
+) -> list[Binding] | None:
     if not tree.children:
-        return _place_gang(board, tree.gang, now, within)
+        return _place_gang(node_cache, tree.gang, now, within)
     steps: list[Binding] = []
     placed = 0
-    with board.trial():
+    with node_cache.trial():
         for child in tree.children:
-            more = place_tree(board, child, now, within)
+            more = plan_group_tree(node_cache, child, now, within)
             if more is not None:
-                _assume(board, more, now)
+                _assume(node_cache, more, now)
                 steps += more
                 placed += 1
-    return steps if placed >= tree.least else None
+    return steps if placed >= tree.min_groups else None
 
 
-def _place_gang(board: NodeCache, gang: PodGang | None, now: Time, within: Placement | None) -> list[Binding] | None:
-    if gang is None or not _enough(board, gang, within):
+def _place_gang(
+    node_cache: NodeCache, gang: PodGang | None, now: Time, within: Placement | None
+) -> list[Binding] | None:
+    if gang is None or not _may_fit(node_cache, gang, within):
         return None
-    with board.trial():
-        steps = _place_pods(board, gang, now, within)
+    with node_cache.trial():
+        steps = _bind_pods(node_cache, gang, now, within)
     # If all pods of the gang already have nodes, it counts as placed without further steps.
-    return steps if len(steps) >= gang.needed and (steps or gang.seated) else None
+    return steps if len(steps) >= gang.needed and (steps or gang.assigned_gpus) else None
 
 
-def _enough(board: NodeCache, gang: PodGang, within: Placement | None) -> bool:
+def _may_fit(node_cache: NodeCache, gang: PodGang, within: Placement | None) -> bool:
     """Quick check: False if too few of the gang's pods fit these nodes even when each class is counted alone."""
-    places = 0
-    for waiter, count in gang.kinds:
-        outlook = board.outlook(waiter.shape, waiter.priority)
-        slots = outlook.slots if within is None else sum(outlook.verdict(number).slots for number in within)
-        places += min(count, slots)
-    return places >= gang.needed
+    fitting_pods = 0
+    for pending_pod, count in gang.pending_by_class:
+        feasibility = node_cache.feasibility(pending_pod.pod_class, pending_pod.priority)
+        slots = feasibility.slots if within is None else sum(feasibility.result(number).slots for number in within)
+        fitting_pods += min(count, slots)
+    return fitting_pods >= gang.needed
 
 
-def _place_pods(board: NodeCache, gang: PodGang, now: Time, within: Placement | None) -> list[Binding]:
+def _bind_pods(node_cache: NodeCache, gang: PodGang, now: Time, within: Placement | None) -> list[Binding]:
     """Place the pods that fit, within the current trial."""
     steps = []
-    for waiter in gang.members:
-        found = place(board, waiter, within)
+    for pending_pod in gang.pending_by_size:
+        found = plan_binding(node_cache, pending_pod, within)
         if found is not None:
-            _assume(board, (found,), now)
+            _assume(node_cache, (found,), now)
             steps.append(found)
     return steps
 
 
-def _assume(board: NodeCache, steps: Sequence[Binding], now: Time) -> None:
+def _assume(node_cache: NodeCache, steps: Sequence[Binding], now: Time) -> None:
     for step in steps:
-        waiter = step.waiter
-        board.seat(step.number, AssignedPod(waiter.pod, waiter.shape, waiter.priority, now, who=waiter.who))
-        board.promise(waiter.who, step.number)
+        pending_pod = step.pod
+        node_cache.assign(
+            step.number,
+            AssignedPod(pending_pod.pod, pending_pod.pod_class, pending_pod.priority, now, obj=pending_pod.obj),
+        )
+        node_cache.assume_claims(pending_pod.obj, step.number)
 
 
-def _best(tree: GroupTree, found: Sequence[tuple[list[Binding], int]]) -> list[Binding]:
+def _best_placement(tree: GroupTree, found: Sequence[tuple[list[Binding], int]]) -> list[Binding]:
     """The placement with the highest sum of two scores, the first on ties: pods placed, relative to the most, and
     utilization.
     """
-    seated = sum(len(gang.seated) for gang in tree.gangs)
+    seated = sum(len(gang.assigned_gpus) for gang in tree.gangs)
     most = max(1, *(seated + len(steps) for steps, _ in found))
     scores = [(seated + len(steps)) * MAX_SCORE // most + allocated for steps, allocated in found]
     return found[scores.index(max(scores))][0]
 
 
-def _allocated(board: NodeCache, domain: Placement) -> int:
+def _allocated_score(node_cache: NodeCache, domain: Placement) -> int:
     """NodeResourcesFit's score of a placement: MostAllocated over all its nodes."""
-    states = [board.nodes[number] for number in domain]
+    states = [node_cache.nodes[number] for number in domain]
     total = weights = 0
-    for name, weight in board.rules.strategy.resources:
+    for name, weight in node_cache.profile.strategy.resources:
         capacity = sum(state.node.allocatable.get(name, 0) for state in states if state.node is not None)
         if capacity:
-            total += weight * most_allocated(sum(_used(state, name) for state in states), capacity)
+            total += weight * most_allocated(sum(_requested(state, name) for state in states), capacity)
             weights += weight
     return total // weights if weights else 0
 
 
-def _used(state: NodeState, name: str) -> int:
-    return state.counted[name == MEMORY] if name in (CPU, MEMORY) else state.used.get(name, 0)
+def _requested(state: NodeState, name: str) -> int:
+    return state.score_requests[name == MEMORY] if name in (CPU, MEMORY) else state.used.get(name, 0)
 
 
 POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
@@ -190,10 +199,10 @@ POD_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.
 
 def gang_of(pod: Pod) -> str:
     """`namespace/gang` of a pod, which is also the key of its PodGroup; empty without a gang."""
-    return group_of(pod) or (f"{pod.namespace}/{pod.gang}" if pod.gang else "")
+    return pod_group_of(pod) or (f"{pod.namespace}/{pod.gang}" if pod.gang else "")
 
 
-def group_of(pod: Pod) -> str:
+def pod_group_of(pod: Pod) -> str:
     """The key of the PodGroup that the pod names by a label or in its spec; empty if none."""
     labels = pod.labels
     name = next((labels[label] for label in POD_GROUP_LABELS if labels.get(label)), "") if labels else ""
@@ -201,22 +210,24 @@ def group_of(pod: Pod) -> str:
     return f"{pod.namespace}/{name}" if name else ""
 
 
-def obstacle(
-    gang: PodGang, group: PodGroup | None, composites: Mapping[str, CompositePodGroup], board: NodeCache
+def gang_obstacle(
+    gang: PodGang, group: PodGroup | None, composites: Mapping[str, CompositePodGroup], node_cache: NodeCache
 ) -> str:
     """Why a gang is not tried now; empty if it is (the plugin's PreFilter and Permit).
 
     Checks only gangs whose pods name their group. scheduleTimeoutSeconds has no effect, as gangs never wait partially
     scheduled.
     """
-    if not any(one.who is not None and group_of(one.who) == gang.name for one in gang.waiters.values()):
+    if not any(one.obj is not None and pod_group_of(one.obj) == gang.name for one in gang.pending_pods.values()):
         return ""
     if group is None:
-        return filters.group_missing(gang.name)
+        return filters.pod_group_missing_message(gang.name)
     if parent := missing_parent(group, composites):
-        return filters.composite_missing(gang.name, parent)
-    short = board.lacking(group.min_resources) if group.min_resources and not gang.seated else ()
-    return filters.group_short(gang.name, short) if short else ""
+        return filters.composite_missing_message(gang.name, parent)
+    short = (
+        node_cache.insufficient_resources(group.min_resources) if group.min_resources and not gang.assigned_gpus else ()
+    )
+    return filters.min_resources_message(gang.name, short) if short else ""
 
 
 def missing_parent(group: PodGroup | None, composites: Mapping[str, CompositePodGroup]) -> str:
@@ -267,37 +278,41 @@ def _tree(
         for key, one in sorted(groups.items())
         if (one.namespace, one.parent_group) == place
     ]
-    return GroupTree(name=root.key, topology_key=root.topology_key, children=tuple(children), least=root.min_groups)
+    return GroupTree(
+        name=root.key, topology_key=root.topology_key, children=tuple(children), min_groups=root.min_groups
+    )
 
 
-Fitting = Callable[[PodClass, int], int]
+CountFitting = Callable[[PodClass, int], int]
 """Function (pod class, priority) → how many such pods would fit now."""
 
 
-def find_deadlock(torn: Iterable[PodGang], fitting: Fitting, free_gpus: int) -> PlacementDeadlock | None:
+def find_deadlock(partial_gangs: Iterable[PodGang], fitting: CountFitting, free_gpus: int) -> PlacementDeadlock | None:
     """The partially scheduled gangs whose other pods do not fit; None if there are none.
 
     Call after each pass. With all-or-nothing gangs it happens only if a running gang lost pods that cannot be replaced.
     """
-    jobs = tuple(_half_placed(gang) for gang in torn if _stuck(gang, fitting))
+    jobs = tuple(_partially_placed(gang) for gang in partial_gangs if _is_stuck(gang, fitting))
     return PlacementDeadlock(jobs, free_gpus) if jobs else None
 
 
-def _stuck(gang: PodGang, fitting: Fitting) -> bool:
-    if not sum(gang.seated.values()) or not gang.needed:
+def _is_stuck(gang: PodGang, fitting: CountFitting) -> bool:
+    if not sum(gang.assigned_gpus.values()) or not gang.needed:
         return False
-    kinds = Counter((waiter.shape, waiter.priority) for waiter in gang.waiters.values())
-    places = sum(min(count, fitting(shape, priority)) for (shape, priority), count in kinds.items())
-    return places < gang.needed
+    kinds = Counter((pending_pod.pod_class, pending_pod.priority) for pending_pod in gang.pending_pods.values())
+    fitting_pods = sum(min(count, fitting(pod_class, priority)) for (pod_class, priority), count in kinds.items())
+    return fitting_pods < gang.needed
 
 
-def _half_placed(gang: PodGang) -> HalfPlaced:
-    missing = sorted((waiter.shape.gpus for waiter in gang.waiters.values()), reverse=True)[: gang.needed]
-    return HalfPlaced(
+def _partially_placed(gang: PodGang) -> PartiallyPlacedGang:
+    missing = sorted((pending_pod.pod_class.gpus for pending_pod in gang.pending_pods.values()), reverse=True)[
+        : gang.needed
+    ]
+    return PartiallyPlacedGang(
         gang=gang.name,
         job=gang.job,
-        placed=len(gang.seated),
-        size=len(gang.seated) + gang.needed,
-        gpus_held=sum(gang.seated.values()),
+        placed=len(gang.assigned_gpus),
+        size=len(gang.assigned_gpus) + gang.needed,
+        gpus_held=sum(gang.assigned_gpus.values()),
         gpus_missing=sum(missing),
     )

@@ -24,7 +24,7 @@ from gpuconsole.model.documents.yaml_json import find_configuration
 from gpuconsole.model.labels import HOSTNAME, NodeTerm, PreferredTerm
 from gpuconsole.model.pod_template import SpreadConstraint
 from gpuconsole.model.resources import CPU, GPU_RESOURCES, MEMORY, MIG_PREFIX
-from gpuconsole.scheduling.kube.packing.policies import Name
+from gpuconsole.scheduling.kube.packing.policies import PolicyName
 
 Weights = tuple[tuple[str, int], ...]
 
@@ -78,11 +78,11 @@ class BackoffSettings(Struct, frozen=True):
     """Back-off of refused pods: the first delay, doubled with each refusal up to a maximum."""
 
     initial: Span = SECOND
-    most: Span = 10 * SECOND
+    maximum: Span = 10 * SECOND
 
-    def after(self, attempts: int) -> Span:
+    def delay_after(self, attempts: int) -> Span:
         """Back-off after this number of refusals."""
-        return min(self.initial << min(attempts - 1, 40), self.most) if attempts > 0 else 0
+        return min(self.initial << min(attempts - 1, 40), self.maximum) if attempts > 0 else 0
 
 
 class SchedulerProfile(Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class SchedulerProfile(Struct, frozen=True, kw_only=True):
     spread: tuple[SpreadConstraint, ...] | None = None
     """Constraints for pods without their own (defaultConstraints); None stands for `SYSTEM_CONSTRAINTS`."""
     hard_affinity_weight: int = 1
-    ignore_theirs: bool = False
+    ignore_existing_preferred: bool = False
     """InterPodAffinity's ignorePreferredTermsOfExistingPods."""
     percentage: int = 0
     """percentageOfNodesToScore; 0 depends on the number of nodes, 100 evaluates all."""
@@ -117,21 +117,21 @@ class SchedulerProfile(Struct, frozen=True, kw_only=True):
         """Weight of the plugin's score; 0 if it does not score."""
         return dict(self.scores).get(plugin, 0)
 
-    def wanted(self, nodes: int) -> int:
+    def nodes_to_find(self, nodes: int) -> int:
         """Number of feasible nodes after which a search among this many nodes stops (numFeasibleNodesToFind)."""
         if nodes < 100 or self.percentage >= 100:
             return nodes
         percentage = self.percentage or max(5, 50 - nodes // 125)
         return max(100, nodes * percentage // 100)
 
-    def dry_runs(self, nodes: int) -> int:
+    def preemption_candidates(self, nodes: int) -> int:
         """Number of nodes on which preemption is simulated (calculateNumCandidates)."""
         percentage, least = self.candidates
         return min(max(nodes * percentage // 100, least), nodes)
 
 
 Formula = Literal["binpack", "spread"]
-Score = Literal[Formula, Name]
+Score = Literal[Formula, PolicyName]
 
 ANY_MIG = MIG_PREFIX + "*"
 """Stands for every MIG profile in `PlacementPolicy.resources`."""
@@ -167,7 +167,7 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
     """A profile of a KubeSchedulerConfiguration; it replaces score, resources and weights."""
 
     @property
-    def rules(self) -> SchedulerProfile:
+    def scheduler_profile(self) -> SchedulerProfile:
         """The profile; for a built-in choice, one that has every filter, evaluates all nodes and has no back-off.
 
         A built-in choice has a single goal, so NodeResourcesBalancedAllocation and ImageLocality do not score.
@@ -187,7 +187,7 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
         )
 
     @property
-    def packing(self) -> Name | None:
+    def packing(self) -> PolicyName | None:
         """The packing policy that replaces NodeResourcesFit's score, if any."""
         if self.profile is not None or self.score == "binpack" or self.score == "spread":
             return None
@@ -199,164 +199,172 @@ class PlacementPolicy(Struct, frozen=True, kw_only=True, tag="kube-scheduler", t
         return self.preemption and (self.profile is None or self.profile.preempts)
 
 
-POINTS = (
+EXTENSION_POINTS = (
     *("multiPoint", "preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score"),
     *("reserve", "permit", "preBind", "bind", "postBind"),
 )
-OTHERS = ("SchedulingGates", "PrioritySort", "DefaultBinder", "Coscheduling", "GangScheduling")
+OTHER_PLUGINS = ("SchedulingGates", "PrioritySort", "DefaultBinder", "Coscheduling", "GangScheduling")
 """Known plugins that neither filter nor score nodes; queue and gang scheduling do their work."""
-KNOWN = (*FILTERS, BALANCED, IMAGES, PREEMPTION, *OTHERS)
-EVERY = "*"
+KNOWN_PLUGINS = (*FILTERS, BALANCED, IMAGES, PREEMPTION, *OTHER_PLUGINS)
+ALL_POINTS = "*"
 
 
-def enabled(plugins: Reader, point: str, defaults: Sequence[str]) -> tuple[str, ...]:
+def enabled_plugins(plugins: Reader, point: str, defaults: Sequence[str]) -> tuple[str, ...]:
     """The plugins that a configuration enables at an extension point, out of kube-scheduler's `defaults`."""
-    return tuple(name for name, _ in _expanded(plugins, point, tuple((name, 1) for name in defaults)))
+    return tuple(name for name, _ in _expand_point(plugins, point, tuple((name, 1) for name in defaults)))
 
 
-def weighted(plugins: Reader, defaults: Weights) -> Weights:
+def enabled_scores(plugins: Reader, defaults: Weights) -> Weights:
     """The score plugins that a configuration enables, with their weights; a weight of 0 counts as 1."""
-    return tuple((name, weight or 1) for name, weight in _expanded(plugins, "score", defaults))
+    return tuple((name, weight or 1) for name, weight in _expand_point(plugins, "score", defaults))
 
 
-def _expanded(plugins: Reader, point: str, defaults: Weights) -> Weights:
-    able = {name for name, _ in defaults}
-    said = tuple((name, weight) for name, weight in _list(plugins, point, "enabled") if name in able)
-    everywhere = _multi_point(plugins, defaults)
-    off = {name for name, _ in _list(plugins, point, "disabled")}
-    if EVERY in off:
-        return said
-    own = dict(said)
-    both = tuple((name, own[name]) for name, _ in everywhere if name in own)
-    kept = tuple((name, weight) for name, weight in everywhere if name not in own and name not in off)
-    return (*both, *kept, *((name, weight) for name, weight in said if name not in dict(everywhere)))
+def _expand_point(plugins: Reader, point: str, defaults: Weights) -> Weights:
+    known = {name for name, _ in defaults}
+    named = tuple((name, weight) for name, weight in _plugin_list(plugins, point, "enabled") if name in known)
+    multi_point = _multi_point(plugins, defaults)
+    off = {name for name, _ in _plugin_list(plugins, point, "disabled")}
+    if ALL_POINTS in off:
+        return named
+    own = dict(named)
+    both = tuple((name, own[name]) for name, _ in multi_point if name in own)
+    kept = tuple((name, weight) for name, weight in multi_point if name not in own and name not in off)
+    return (*both, *kept, *((name, weight) for name, weight in named if name not in dict(multi_point)))
 
 
 def _multi_point(plugins: Reader, defaults: Weights) -> Weights:
     """What multiPoint enables of these: the defaults in their order, changed or not, then what is added."""
-    able = {name for name, _ in defaults}
-    off = {name for name, _ in _list(plugins, "multiPoint", "disabled")}
-    said = {name: weight for name, weight in _list(plugins, "multiPoint", "enabled") if name in able}
-    kept = () if EVERY in off else tuple((name, said.get(name, weight)) for name, weight in defaults if name not in off)
-    return (*kept, *((name, weight) for name, weight in said.items() if name not in dict(kept)))
+    known = {name for name, _ in defaults}
+    off = {name for name, _ in _plugin_list(plugins, "multiPoint", "disabled")}
+    named = {name: weight for name, weight in _plugin_list(plugins, "multiPoint", "enabled") if name in known}
+    kept = (
+        ()
+        if ALL_POINTS in off
+        else tuple((name, named.get(name, weight)) for name, weight in defaults if name not in off)
+    )
+    return (*kept, *((name, weight) for name, weight in named.items() if name not in dict(kept)))
 
 
-def _list(plugins: Reader, point: str, which: str) -> list[tuple[str, int]]:
-    return [(str(place.raw("name")), place.number("weight", 0, low=0)) for place in plugins.mapping(point).items(which)]
+def _plugin_list(plugins: Reader, point: str, which: str) -> list[tuple[str, int]]:
+    return [
+        (str(reader.raw("name")), reader.number("weight", 0, low=0)) for reader in plugins.mapping(point).items(which)
+    ]
 
 
-def check(plugins: Reader) -> None:
+def check_plugins(plugins: Reader) -> None:
     """Add a finding for each unknown extension point or plugin in a profile's `plugins`."""
-    plugins.only(*POINTS)
-    for point in POINTS:
-        place = plugins.mapping(point)
-        place.only("enabled", "disabled")
+    plugins.only(*EXTENSION_POINTS)
+    for point in EXTENSION_POINTS:
+        reader = plugins.mapping(point)
+        reader.only("enabled", "disabled")
         for which in ("enabled", "disabled"):
-            for one in place.items(which):
-                one.only("name", "weight")
-                name = one.required("name")
-                if name and name not in KNOWN and (which == "enabled" or name != EVERY):
-                    remedy = f"it has {', '.join(KNOWN)}"
-                    one.report.warning(one.at("name"), f"there is no plugin {name} here", remedy, "unknown-plugin")
+            for entry in reader.items(which):
+                entry.only("name", "weight")
+                name = entry.required("name")
+                if name and name not in KNOWN_PLUGINS and (which == "enabled" or name != ALL_POINTS):
+                    remedy = f"it has {', '.join(KNOWN_PLUGINS)}"
+                    entry.report.warning(entry.at("name"), f"there is no plugin {name} here", remedy, "unknown-plugin")
 
 
 TYPES: tuple[Type, ...] = get_args(Type)
 DO_NOT, ANYWAY = "DoNotSchedule", "ScheduleAnyway"
 
 
-def _fit(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
+def _fit_args(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "ignoredResources", "ignoredResourceGroups", "scoringStrategy")
-    place = args.mapping("scoringStrategy")
-    place.only("type", "resources", "requestedToCapacityRatio")
-    said = place.one_of("type", "LeastAllocated", TYPES)
-    kind: Type = next((one for one in TYPES if one == said), "LeastAllocated")
+    reader = args.mapping("scoringStrategy")
+    reader.only("type", "resources", "requestedToCapacityRatio")
+    named = reader.one_of("type", "LeastAllocated", TYPES)
+    kind: Type = next((entry for entry in TYPES if entry == named), "LeastAllocated")
     return replace(
         profile,
         strategy=ScoringStrategy(
             type=kind,
-            resources=_resources(place, high=100),
-            shape=_shape(place.mapping("requestedToCapacityRatio")) if kind == "RequestedToCapacityRatio" else (),
+            resources=_resources(reader, high=100),
+            shape=_shape(reader.mapping("requestedToCapacityRatio")) if kind == "RequestedToCapacityRatio" else (),
         ),
         ignored_resources=args.texts("ignoredResources"),
         ignored_groups=args.texts("ignoredResourceGroups"),
     )
 
 
-def _resources(place: Reader, *, high: int) -> Weights:
-    found = tuple((one.required("name"), one.number("weight", 1, low=1, high=high)) for one in place.items("resources"))
+def _resources(reader: Reader, *, high: int) -> Weights:
+    found = tuple(
+        (entry.required("name"), entry.number("weight", 1, low=1, high=high)) for entry in reader.items("resources")
+    )
     return found or CPU_AND_MEMORY
 
 
-def _shape(place: Reader) -> tuple[tuple[int, int], ...]:
-    points = tuple(_points(place))
-    rising = all(one[0] < other[0] for one, other in pairwise(points))
+def _shape(reader: Reader) -> tuple[tuple[int, int], ...]:
+    points = tuple(_points(reader))
+    rising = all(entry[0] < other[0] for entry, other in pairwise(points))
     if not points or not rising:
         problem = "utilization has to rise from point to point" if points else "it has no point"
-        place.report.error(place.at("shape"), problem, "write {utilization: 0, score: 0}, {…: 100, …: 10}", "shape")
+        reader.report.error(reader.at("shape"), problem, "write {utilization: 0, score: 0}, {…: 100, …: 10}", "shape")
         return ((0, 0), (100, 10))
     return points
 
 
-def _points(place: Reader) -> Iterator[tuple[int, int]]:
-    for one in place.items("shape"):
-        yield one.number("utilization", 0, low=0, high=100), one.number("score", 0, low=0, high=10)
+def _points(reader: Reader) -> Iterator[tuple[int, int]]:
+    for entry in reader.items("shape"):
+        yield entry.number("utilization", 0, low=0, high=100), entry.number("score", 0, low=0, high=10)
 
 
-def _balanced(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
+def _balanced_allocation_args(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "resources")
     return replace(profile, balanced=_resources(args, high=1))
 
 
-def _spread(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
+def _topology_spread_args(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "defaultConstraints", "defaultingType")
     kind = args.one_of("defaultingType", "System", ("System", "List"))
-    constraints = tuple(_constraint(one) for one in args.items("defaultConstraints"))
+    constraints = tuple(_constraint(entry) for entry in args.items("defaultConstraints"))
     if kind == "System" and constraints:
         problem = "defaultConstraints hold only with defaultingType List"
         args.report.error(args.at("defaultingType"), problem, "write defaultingType: List", "conflict")
     return replace(profile, spread=constraints if kind == "List" else None)
 
 
-def _constraint(one: Reader) -> SpreadConstraint:
-    if selector(one, "labelSelector") is not None:
+def _constraint(entry: Reader) -> SpreadConstraint:
+    if selector(entry, "labelSelector") is not None:
         problem = "a default constraint selects no pods: it is for those of the same owner"
-        one.report.error(one.at("labelSelector"), problem, "leave it out", "forbidden")
+        entry.report.error(entry.at("labelSelector"), problem, "leave it out", "forbidden")
     return SpreadConstraint(
-        one.required("topologyKey"),
-        one.number("maxSkew", 1, low=1),
-        one.one_of("whenUnsatisfiable", DO_NOT, (DO_NOT, ANYWAY)),
+        entry.required("topologyKey"),
+        entry.number("maxSkew", 1, low=1),
+        entry.one_of("whenUnsatisfiable", DO_NOT, (DO_NOT, ANYWAY)),
     )
 
 
-def _pod_affinity(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
+def _inter_pod_affinity_args(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods")
     return replace(
         profile,
         hard_affinity_weight=args.number("hardPodAffinityWeight", 1, low=0, high=100),
-        ignore_theirs=args.flag("ignorePreferredTermsOfExistingPods"),
+        ignore_existing_preferred=args.flag("ignorePreferredTermsOfExistingPods"),
     )
 
 
-def _node_affinity(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
+def _node_affinity_args(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "addedAffinity")
     spec = args.reporting(args.report, {"affinity": {"nodeAffinity": args.mapping("addedAffinity").value}})
     required, preferred = node_affinity(spec)
     return replace(profile, added_affinity=required, added_preferred=preferred)
 
 
-def _preemption(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
+def _default_preemption_args(profile: SchedulerProfile, args: Reader) -> SchedulerProfile:
     args.only("apiVersion", "kind", "minCandidateNodesPercentage", "minCandidateNodesAbsolute")
     percentage = args.number("minCandidateNodesPercentage", 10, low=0, high=100)
     return replace(profile, candidates=(percentage, args.number("minCandidateNodesAbsolute", 100, low=0)))
 
 
-ARGUMENTS: Mapping[str, Callable[[SchedulerProfile, Reader], SchedulerProfile]] = {
-    FIT: _fit,
-    BALANCED: _balanced,
-    SPREAD: _spread,
-    POD_AFFINITY: _pod_affinity,
-    NODE_AFFINITY: _node_affinity,
-    PREEMPTION: _preemption,
+ARGUMENT_READERS: Mapping[str, Callable[[SchedulerProfile, Reader], SchedulerProfile]] = {
+    FIT: _fit_args,
+    BALANCED: _balanced_allocation_args,
+    SPREAD: _topology_spread_args,
+    POD_AFFINITY: _inter_pod_affinity_args,
+    NODE_AFFINITY: _node_affinity_args,
+    PREEMPTION: _default_preemption_args,
 }
 """Plugin → reader of its arguments, with kube-scheduler's defaults and validation."""
 
@@ -415,7 +423,7 @@ def _profiles(root: Reader) -> tuple[SchedulerProfile, ...]:
     common = SchedulerProfile(
         percentage=root.number("percentageOfNodesToScore", 0, low=0, high=100), backoff=_backoff(root)
     )
-    found = tuple(_profile(place, common) for place in root.items("profiles")) or (common,)
+    found = tuple(_profile(reader, common) for reader in root.items("profiles")) or (common,)
     names = [profile.name for profile in found]
     for name in sorted({name for name in names if names.count(name) > 1}):
         root.report.error(root.at("profiles"), f"two profiles are named {name}", "name each once", "duplicate")
@@ -431,34 +439,36 @@ def _backoff(root: Reader) -> BackoffSettings:
     return BackoffSettings(first * SECOND, max(first, most) * SECOND)
 
 
-def _profile(place: Reader, common: SchedulerProfile) -> SchedulerProfile:
-    place.only("schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig")
-    plugins = place.mapping("plugins")
-    check(plugins)
-    filters = enabled(plugins, "filter", FILTERS)
+def _profile(reader: Reader, common: SchedulerProfile) -> SchedulerProfile:
+    reader.only("schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig")
+    plugins = reader.mapping("plugins")
+    check_plugins(plugins)
+    filters = enabled_plugins(plugins, "filter", FILTERS)
     if FIT not in filters:
         problem = f"{FIT} does not filter, so pods would be bound to nodes without enough free resources"
-        place.report.warning(plugins.at("filter"), problem, "it still filters in this simulation", "no-fit")
+        reader.report.warning(plugins.at("filter"), problem, "it still filters in this simulation", "no-fit")
         filters = (*filters, FIT)
     profile = replace(
         common,
-        name=place.text("schedulerName", common.name),
-        percentage=place.number("percentageOfNodesToScore", common.percentage, low=0, high=100),
+        name=reader.text("schedulerName", common.name),
+        percentage=reader.number("percentageOfNodesToScore", common.percentage, low=0, high=100),
         filters=filters,
-        scores=weighted(plugins, SCORES),
-        preempts=PREEMPTION in enabled(plugins, "postFilter", (PREEMPTION,)),
+        scores=enabled_scores(plugins, SCORES),
+        preempts=PREEMPTION in enabled_plugins(plugins, "postFilter", (PREEMPTION,)),
     )
-    return _argued(place, profile)
+    return _with_plugin_args(reader, profile)
 
 
-def _argued(place: Reader, profile: SchedulerProfile) -> SchedulerProfile:
+def _with_plugin_args(reader: Reader, profile: SchedulerProfile) -> SchedulerProfile:
     """The profile with the arguments of its plugins."""
-    for one in place.items("pluginConfig"):
-        one.only("name", "args")
-        name = one.required("name")
-        read = ARGUMENTS.get(name)
+    for entry in reader.items("pluginConfig"):
+        entry.only("name", "args")
+        name = entry.required("name")
+        read = ARGUMENT_READERS.get(name)
         if read is not None:
-            profile = read(profile, one.mapping("args"))
+            profile = read(profile, entry.mapping("args"))
         elif name:
-            one.report.warning(one.at("name"), f"arguments of {name} change nothing here", "leave them", "no-arguments")
+            entry.report.warning(
+                entry.at("name"), f"arguments of {name} change nothing here", "leave them", "no-arguments"
+            )
     return profile

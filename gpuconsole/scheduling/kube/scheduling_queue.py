@@ -19,10 +19,10 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.scheduling.kube.pod_classes import PodClass
 from gpuconsole.scheduling.kube.profile import BackoffSettings
 
-Order = tuple[int, Time, str]
+QueueOrder = tuple[int, Time, str]
 """Position in the queue: (−priority, creation time, pod key)."""
 
-Kind = tuple[object, ...]
+ConstraintsKey = tuple[object, ...]
 
 
 class PendingPod(Struct, frozen=True, kw_only=True):
@@ -30,25 +30,25 @@ class PendingPod(Struct, frozen=True, kw_only=True):
 
     pod: str
     created: Time
-    shape: PodClass
+    pod_class: PodClass
     priority: int
-    never: bool
+    preempts_never: bool
     """True if the pod preempts no others (preemptionPolicy Never)."""
     gang: str = ""
     """`namespace/gang`, even if gangs are not scheduled all or nothing; empty without a gang."""
-    size: int = 0
+    gang_minimum: int = 0
     """The gang's minimum as far as the pod or its PodGroup names it; 0 if neither does."""
     job: str = ""
     nominated: str = ""
     """The nominated node; empty if none."""
     message: str = ""
     """The message of its last refusal."""
-    who: Pod | None = None
-    kind: Kind | None = None
+    obj: Pod | None = None
+    constraints: ConstraintsKey | None = None
     """Key by its labels, affinity terms, host ports and claims; None where these make no difference."""
 
     @property
-    def order(self) -> Order:
+    def order(self) -> QueueOrder:
         return (-self.priority, self.created, self.pod)
 
 
@@ -56,28 +56,28 @@ class PodBatch:
     """Equal pods that are placed one by one. Mutates."""
 
     def __init__(self) -> None:
-        self.orders: list[Order] = []
+        self.orders: list[QueueOrder] = []
         self.refused_at = -1
         """`PlacementState.freed` at its last refusal; -1 if it has to be tried."""
-        self.said = ""
+        self.last_message = ""
         """The message of its last refusal; empty if it got a pod since."""
 
     @property
-    def order(self) -> Order:
+    def order(self) -> QueueOrder:
         return self.orders[0]
 
     @property
-    def waiting(self) -> bool:
+    def has_pending(self) -> bool:
         return bool(self.orders)
 
-    def add(self, waiter: PendingPod) -> None:
+    def add(self, pending_pod: PendingPod) -> None:
         """Add a pod; the batch has to be tried again."""
-        insort(self.orders, waiter.order)
-        self.refused_at, self.said = -1, ""
+        insort(self.orders, pending_pod.order)
+        self.refused_at, self.last_message = -1, ""
 
-    def drop(self, waiter: PendingPod) -> None:
+    def drop(self, pending_pod: PendingPod) -> None:
         """Remove a pod of the batch."""
-        del self.orders[bisect_left(self.orders, waiter.order)]
+        del self.orders[bisect_left(self.orders, pending_pod.order)]
 
     @property
     def pods(self) -> list[str]:
@@ -85,10 +85,10 @@ class PodBatch:
 
     def fork(self) -> "PodBatch":
         """An independent copy."""
-        twin = PodBatch()
-        twin.orders = self.orders.copy()
-        twin.refused_at, twin.said = self.refused_at, self.said
-        return twin
+        copied = PodBatch()
+        copied.orders = self.orders.copy()
+        copied.refused_at, copied.last_message = self.refused_at, self.last_message
+        return copied
 
 
 class PodGang:
@@ -96,264 +96,281 @@ class PodGang:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.size = 0
+        self.minimum = 0
         self.job = ""
-        self.waiters: dict[str, PendingPod] = {}
-        self.seated: dict[str, int] = {}
+        self.pending_pods: dict[str, PendingPod] = {}
+        self.assigned_gpus: dict[str, int] = {}
         """Its pods that have a node and are not terminating, and how many GPUs each holds."""
         self.refused_at = -1
-        self.said = ""
-        self._members: tuple[PendingPod, ...] | None = None
-        self._kinds: tuple[tuple[PendingPod, int], ...] = ()
-        self._order: Order = (0, 0, "")
+        self.last_message = ""
+        self._pending_by_size: tuple[PendingPod, ...] | None = None
+        self._pending_by_class: tuple[tuple[PendingPod, int], ...] = ()
+        self._order: QueueOrder = (0, 0, "")
 
     @property
-    def order(self) -> Order:
+    def order(self) -> QueueOrder:
         """Queue position of its first pending pod."""
-        self._sort()
+        self._sorted_pods()
         return self._order
 
     @property
-    def members(self) -> tuple[PendingPod, ...]:
+    def pending_by_size(self) -> tuple[PendingPod, ...]:
         """Its pending pods, those with the most GPUs first, as they are the hardest to place."""
-        return self._sort()
+        return self._sorted_pods()
 
     @property
-    def kinds(self) -> tuple[tuple[PendingPod, int], ...]:
+    def pending_by_class(self) -> tuple[tuple[PendingPod, int], ...]:
         """Its pending pods by class: one of each, and their number."""
-        self._sort()
-        return self._kinds
+        self._sorted_pods()
+        return self._pending_by_class
 
     @property
-    def waiting(self) -> bool:
-        return bool(self.waiters)
+    def has_pending(self) -> bool:
+        return bool(self.pending_pods)
 
     @property
     def needed(self) -> int:
         """How many of its pending pods have to be placed at once to reach its minimum; all if it has none."""
-        return max(0, (self.size or len(self.waiters) + len(self.seated)) - len(self.seated))
+        return max(0, (self.minimum or len(self.pending_pods) + len(self.assigned_gpus)) - len(self.assigned_gpus))
 
-    def add(self, waiter: PendingPod) -> None:
+    def add(self, pending_pod: PendingPod) -> None:
         """Add a pending pod; the gang has to be tried again."""
-        self.waiters[waiter.pod] = waiter
-        self.refused_at, self.said = -1, ""
-        self._members = None
+        self.pending_pods[pending_pod.pod] = pending_pod
+        self.refused_at, self.last_message = -1, ""
+        self._pending_by_size = None
 
-    def replace(self, waiter: PendingPod) -> None:
+    def replace(self, pending_pod: PendingPod) -> None:
         """Update a pending pod; a refusal of the gang still holds."""
-        self.waiters[waiter.pod] = waiter
-        self._members = None
+        self.pending_pods[pending_pod.pod] = pending_pod
+        self._pending_by_size = None
 
-    def drop(self, waiter: PendingPod) -> None:
+    def drop(self, pending_pod: PendingPod) -> None:
         """Remove a pending pod."""
-        del self.waiters[waiter.pod]
-        self._members = None
+        del self.pending_pods[pending_pod.pod]
+        self._pending_by_size = None
 
-    def _sort(self) -> tuple[PendingPod, ...]:
-        if self._members is None:
-            members = sorted(self.waiters.values(), key=lambda waiter: (-waiter.shape.gpus, waiter.order))
+    def _sorted_pods(self) -> tuple[PendingPod, ...]:
+        if self._pending_by_size is None:
+            members = sorted(
+                self.pending_pods.values(), key=lambda pending_pod: (-pending_pod.pod_class.gpus, pending_pod.order)
+            )
             runs: dict[tuple[PodClass, int, bool], tuple[PendingPod, int]] = {}
-            for waiter in members:
-                kind = (waiter.shape, waiter.priority, waiter.never)
-                first, count = runs.get(kind, (waiter, 0))
+            for pending_pod in members:
+                kind = (pending_pod.pod_class, pending_pod.priority, pending_pod.preempts_never)
+                first, count = runs.get(kind, (pending_pod, 0))
                 runs[kind] = (first, count + 1)
-            self._kinds = tuple(runs.values())
-            self._order = min((waiter.order for waiter in members), default=self._order)
-            self._members = tuple(members)
-        return self._members
+            self._pending_by_class = tuple(runs.values())
+            self._order = min((pending_pod.order for pending_pod in members), default=self._order)
+            self._pending_by_size = tuple(members)
+        return self._pending_by_size
 
     @property
     def pods(self) -> list[str]:
-        return sorted(self.waiters)
+        return sorted(self.pending_pods)
 
     def fork(self) -> "PodGang":
         """An independent copy."""
-        twin = PodGang(self.name)
-        twin.size, twin.job, twin.refused_at, twin.said = self.size, self.job, self.refused_at, self.said
-        twin.waiters, twin.seated = self.waiters.copy(), self.seated.copy()
-        twin._members, twin._kinds, twin._order = self._members, self._kinds, self._order
-        return twin
+        copied = PodGang(self.name)
+        copied.minimum, copied.job, copied.refused_at, copied.last_message = (
+            self.minimum,
+            self.job,
+            self.refused_at,
+            self.last_message,
+        )
+        copied.pending_pods, copied.assigned_gpus = self.pending_pods.copy(), self.assigned_gpus.copy()
+        copied._pending_by_size, copied._pending_by_class, copied._order = (
+            self._pending_by_size,
+            self._pending_by_class,
+            self._order,
+        )
+        return copied
 
 
-Unit = Union[PodBatch, PodGang]
+SchedulingUnit = Union[PodBatch, PodGang]
 
 
-LineKey = tuple[PodClass, int, bool, str, Kind | None]
+BatchKey = tuple[PodClass, int, bool, str, ConstraintsKey | None]
 """(class, priority, preempts never, the pod itself if it is nominated, other constraints) that a batch's pods share."""
 
 
 class Queue:
     """All pending pods, in batches of equal pods and in gangs. Mutates.
 
-    `whole` says whether gangs are placed all or nothing; if not, their pods are queued like others.
+    `schedules_gangs` says whether gangs are placed all or nothing; if not, their pods are queued like others.
     """
 
     def __init__(self, whole: bool) -> None:
-        self.whole = whole
-        self.waiters: dict[str, PendingPod] = {}
+        self.schedules_gangs = whole
+        self.pending_pods: dict[str, PendingPod] = {}
         self.gangs: dict[str, PodGang] = {}
-        self.torn: set[str] = set()
+        self.partial_gangs: set[str] = set()
         """Partially scheduled gangs: some pods have a node, others are pending."""
-        self._waiting: set[str] = set()
+        self._gangs_with_pending: set[str] = set()
         """Gangs with pending pods."""
-        self._lines: dict[LineKey, PodBatch] = {}
-        self._own: set[str] = set()
+        self._batches: dict[BatchKey, PodBatch] = {}
+        self._unshared_gangs: set[str] = set()
         """Gangs that no fork shares."""
 
     def fork(self) -> "Queue":
         """An independent copy; gangs are copied only when one of the two changes them."""
-        twin = Queue(self.whole)
-        twin.waiters = self.waiters.copy()
-        twin.gangs = self.gangs.copy()
-        twin.torn, twin._waiting = self.torn.copy(), self._waiting.copy()
-        self._own = set()
-        twin._lines = {key: line.fork() for key, line in self._lines.items()}
-        return twin
+        copied = Queue(self.schedules_gangs)
+        copied.pending_pods = self.pending_pods.copy()
+        copied.gangs = self.gangs.copy()
+        copied.partial_gangs, copied._gangs_with_pending = self.partial_gangs.copy(), self._gangs_with_pending.copy()
+        self._unshared_gangs = set()
+        copied._batches = {key: batch.fork() for key, batch in self._batches.items()}
+        return copied
 
-    def add(self, waiter: PendingPod) -> bool:
+    def add(self, pending_pod: PendingPod) -> bool:
         """Queue or update a pod; False if nothing relevant changed, so that an earlier refusal still holds."""
-        old = self.waiters.get(waiter.pod)
+        old = self.pending_pods.get(pending_pod.pod)
         if old is not None:
-            if _same(old, waiter):
-                self.replace(waiter)
+            if _is_same_entry(old, pending_pod):
+                self.replace(pending_pod)
                 return False
-            self.drop(waiter.pod)
-        self.waiters[waiter.pod] = waiter
-        if waiter.gang:
-            self._gang(waiter.gang, waiter.size, waiter.job).add(waiter)
-            self._judge(waiter.gang)
-        if not self.in_gang(waiter):
-            self._lines.setdefault(_line(waiter), PodBatch()).add(waiter)
+            self.drop(pending_pod.pod)
+        self.pending_pods[pending_pod.pod] = pending_pod
+        if pending_pod.gang:
+            self._ensure_gang(pending_pod.gang, pending_pod.gang_minimum, pending_pod.job).add(pending_pod)
+            self._update_gang_state(pending_pod.gang)
+        if not self.is_gang_scheduled(pending_pod):
+            self._batches.setdefault(_batch_key(pending_pod), PodBatch()).add(pending_pod)
         return True
 
-    def nominate(self, waiter: PendingPod, freed: int) -> None:
+    def nominate(self, pending_pod: PendingPod, freed: int) -> None:
         """Update the pod's nomination. A nominated pod outside gangs is tried again only after capacity is freed."""
-        if self.in_gang(waiter):
-            self.replace(waiter)
+        if self.is_gang_scheduled(pending_pod):
+            self.replace(pending_pod)
             return
-        self.drop(waiter.pod)
-        self.add(waiter)
-        if waiter.nominated:
-            self._lines[_line(waiter)].refused_at = freed
+        self.drop(pending_pod.pod)
+        self.add(pending_pod)
+        if pending_pod.nominated:
+            self._batches[_batch_key(pending_pod)].refused_at = freed
 
     def drop(self, pod: str) -> PendingPod | None:
         """Remove a pod; None if it is not pending."""
-        waiter = self.waiters.pop(pod, None)
-        if waiter is None:
+        pending_pod = self.pending_pods.pop(pod, None)
+        if pending_pod is None:
             return None
-        if waiter.gang:
-            self._owned(waiter.gang).drop(waiter)
-            self._judge(waiter.gang)
-        if not self.in_gang(waiter):
-            line = self._lines[_line(waiter)]
-            line.drop(waiter)
-            if not line.waiting:
-                del self._lines[_line(waiter)]
-        return waiter
+        if pending_pod.gang:
+            self._unshared_gang(pending_pod.gang).drop(pending_pod)
+            self._update_gang_state(pending_pod.gang)
+        if not self.is_gang_scheduled(pending_pod):
+            batch = self._batches[_batch_key(pending_pod)]
+            batch.drop(pending_pod)
+            if not batch.has_pending:
+                del self._batches[_batch_key(pending_pod)]
+        return pending_pod
 
-    def resize(self, gang: str, size: int) -> bool:
+    def set_gang_minimum(self, gang: str, minimum: int) -> bool:
         """Change the gang's minimum; True if the gang is pending and should be tried again."""
-        if gang not in self.gangs or self.gangs[gang].size == size:
+        if gang not in self.gangs or self.gangs[gang].minimum == minimum:
             return False
-        found = self._owned(gang)
-        found.size, found.refused_at, found.said = size, -1, ""
-        return found.waiting
+        found = self._unshared_gang(gang)
+        found.minimum, found.refused_at, found.last_message = minimum, -1, ""
+        return found.has_pending
 
-    def seat(self, gang: str, pod: str, *, size: int, job: str, gpus: int) -> None:
+    def note_assigned(self, gang: str, pod: str, *, minimum: int, job: str, gpus: int) -> None:
         """Record that a pod of the gang is placed."""
-        self._gang(gang, size, job).seated[pod] = gpus
-        self._judge(gang)
+        self._ensure_gang(gang, minimum, job).assigned_gpus[pod] = gpus
+        self._update_gang_state(gang)
 
-    def unseat(self, gang: str, pod: str) -> None:
+    def note_unassigned(self, gang: str, pod: str) -> None:
         """Record that a pod of the gang lost its node or is about to."""
         if gang in self.gangs:
-            self._owned(gang).seated.pop(pod, None)
-            self._judge(gang)
+            self._unshared_gang(gang).assigned_gpus.pop(pod, None)
+            self._update_gang_state(gang)
 
     def refused(self, freed: int) -> tuple[str, ...]:
         """Keys of pods refused, or waiting for their victims to terminate, since capacity was last freed."""
         return tuple(pod for unit in self._units() if unit.refused_at == freed for pod in unit.pods)
 
-    def recall(self, pods: frozenset[str], freed: int) -> None:
+    def mark_refused(self, pods: frozenset[str], freed: int) -> None:
         """Mark these pods as refused until capacity is freed."""
         for unit in self._units():
             if pods.issuperset(unit.pods):
                 unit.refused_at = freed
 
-    def untried(self, freed: int) -> Iterator[Unit]:
+    def untried(self, freed: int) -> Iterator[SchedulingUnit]:
         """Batches and gangs to try: those not refused since capacity was last freed (`PlacementState.freed`)."""
-        yield from (line for line in self._lines.values() if line.refused_at != freed)
-        if self.whole and self._waiting:
+        yield from (batch for batch in self._batches.values() if batch.refused_at != freed)
+        if self.schedules_gangs and self._gangs_with_pending:
             # The caller sorts the units by turns that are unique, so their order here decides nothing.
-            names = [name for name in sorted(self._waiting) if self.gangs[name].refused_at != freed]
-            yield from (self._owned(name) for name in names)
+            names = [name for name in sorted(self._gangs_with_pending) if self.gangs[name].refused_at != freed]
+            yield from (self._unshared_gang(name) for name in names)
 
     def any_untried(self, freed: int) -> bool:
         """True if `untried` is not empty."""
-        if any(line.refused_at != freed for line in self._lines.values()):
+        if any(batch.refused_at != freed for batch in self._batches.values()):
             return True
-        return self.whole and any(self.gangs[name].refused_at != freed for name in self._waiting)
+        return self.schedules_gangs and any(self.gangs[name].refused_at != freed for name in self._gangs_with_pending)
 
-    def _units(self) -> list[Unit]:
-        gangs = [self._owned(name) for name in sorted(self._waiting)] if self.whole else []
-        return [*self._lines.values(), *gangs]
+    def _units(self) -> list[SchedulingUnit]:
+        gangs = [self._unshared_gang(name) for name in sorted(self._gangs_with_pending)] if self.schedules_gangs else []
+        return [*self._batches.values(), *gangs]
 
-    def _gang(self, name: str, size: int, job: str) -> PodGang:
+    def _ensure_gang(self, name: str, minimum: int, job: str) -> PodGang:
         if name not in self.gangs:
             self.gangs[name] = PodGang(name)
-            self._own.add(name)
-        gang = self._owned(name)
-        gang.size, gang.job = max(gang.size, size), gang.job or job
+            self._unshared_gangs.add(name)
+        gang = self._unshared_gang(name)
+        gang.minimum, gang.job = max(gang.minimum, minimum), gang.job or job
         return gang
 
-    def _owned(self, name: str) -> PodGang:
-        if name not in self._own:
+    def _unshared_gang(self, name: str) -> PodGang:
+        if name not in self._unshared_gangs:
             self.gangs[name] = self.gangs[name].fork()
-            self._own.add(name)
+            self._unshared_gangs.add(name)
         return self.gangs[name]
 
-    def _judge(self, name: str) -> None:
+    def _update_gang_state(self, name: str) -> None:
         """Update the state of a gang after a change: partially scheduled, or gone."""
         gang = self.gangs[name]
-        (self._waiting.add if gang.waiters else self._waiting.discard)(name)
-        (self.torn.add if gang.waiters and gang.seated else self.torn.discard)(name)
-        if not gang.waiters and not gang.seated:
+        (self._gangs_with_pending.add if gang.pending_pods else self._gangs_with_pending.discard)(name)
+        (self.partial_gangs.add if gang.pending_pods and gang.assigned_gpus else self.partial_gangs.discard)(name)
+        if not gang.pending_pods and not gang.assigned_gpus:
             del self.gangs[name]
-            self._own.discard(name)
+            self._unshared_gangs.discard(name)
 
-    def in_gang(self, waiter: PendingPod) -> bool:
+    def is_gang_scheduled(self, pending_pod: PendingPod) -> bool:
         """True if the pod belongs to a gang that is placed all or nothing."""
-        return self.whole and bool(waiter.gang)
+        return self.schedules_gangs and bool(pending_pod.gang)
 
-    def replace(self, waiter: PendingPod) -> None:
+    def replace(self, pending_pod: PendingPod) -> None:
         """Update a pod that keeps its position."""
-        self.waiters[waiter.pod] = waiter
-        if waiter.gang:
-            self._owned(waiter.gang).replace(waiter)
+        self.pending_pods[pending_pod.pod] = pending_pod
+        if pending_pod.gang:
+            self._unshared_gang(pending_pod.gang).replace(pending_pod)
 
 
-def _line(waiter: PendingPod) -> LineKey:
+def _batch_key(pending_pod: PendingPod) -> BatchKey:
     # A nominated pod has a reservation of its own, so it is no longer equal to the other pods.
-    return (waiter.shape, waiter.priority, waiter.never, waiter.pod if waiter.nominated else "", waiter.kind)
+    return (
+        pending_pod.pod_class,
+        pending_pod.priority,
+        pending_pod.preempts_never,
+        pending_pod.pod if pending_pod.nominated else "",
+        pending_pod.constraints,
+    )
 
 
-def _same(old: PendingPod, new: PendingPod) -> bool:
-    return (old.order, _line(old), old.gang, old.size, old.nominated) == (
+def _is_same_entry(old: PendingPod, new: PendingPod) -> bool:
+    return (old.order, _batch_key(old), old.gang, old.gang_minimum, old.nominated) == (
         new.order,
-        _line(new),
+        _batch_key(new),
         new.gang,
-        new.size,
+        new.gang_minimum,
         new.nominated,
     )
 
 
-MARK = "delay="
-"""Prefix of the lines that `PodBackoff.memory` returns."""
-Turn = tuple[int, Time, Time, str]
+BACKOFF_PREFIX = "delay="
+"""Prefix of the lines that `PodBackoff.dump` returns."""
+QueueSortKey = tuple[int, Time, Time, str]
 """Sort key in the queue: (−priority, time since which it is queued, creation time, pod key)."""
 
 
-def gang_key(gang: str) -> str:
+def gang_backoff_key(gang: str) -> str:
     """Key under which a gang's back-off is kept."""
     return f"gang {gang}"
 
@@ -361,72 +378,72 @@ def gang_key(gang: str) -> str:
 class PodBackoff:
     """When refused pods, or gangs that are placed all or nothing, may be retried; at once without settings. Mutates."""
 
-    def __init__(self, rule: BackoffSettings | None) -> None:
-        self._rule = rule
+    def __init__(self, settings: BackoffSettings | None) -> None:
+        self._settings = settings
         self._attempts: dict[str, int] = {}
         self._until: dict[str, Time] = {}
         self._since: dict[str, Time] = {}
 
     def fork(self) -> "PodBackoff":
         """An independent copy."""
-        twin = PodBackoff(self._rule)
-        twin._attempts, twin._until = self._attempts.copy(), self._until.copy()
-        twin._since = self._since.copy()
-        return twin
+        copied = PodBackoff(self._settings)
+        copied._attempts, copied._until = self._attempts.copy(), self._until.copy()
+        copied._since = self._since.copy()
+        return copied
 
     @property
-    def idle(self) -> bool:
+    def is_empty(self) -> bool:
         """True if no refusal of a pending pod or gang is recorded."""
         return not self._until
 
-    def until(self, key: str) -> Time:
+    def ends_at(self, key: str) -> Time:
         """When the back-off of a pod or gang ends, perhaps in the past; 0 if it has none."""
         return self._until.get(key, 0)
 
-    def turn(self, unit: Unit, now: Time) -> Turn | None:
+    def sort_key(self, unit: SchedulingUnit, now: Time) -> QueueSortKey | None:
         """Sort key of a pod or gang that can be tried; None during its back-off.
 
         A refusal moves it behind pending pods of its priority that were refused earlier (PrioritySort).
         """
         priority, created, pod = unit.order
-        if self.idle:
+        if self.is_empty:
             return priority, created, created, pod
-        if self.due(unit) > now:
+        if self.ready_at(unit) > now:
             return None
         if isinstance(unit, PodGang):
-            return priority, self._queued(gang_key(unit.name), created), created, pod
-        _, created, pod = self._next(unit, now)
-        return priority, self._queued(pod, created), created, pod
+            return priority, self._queued_since(gang_backoff_key(unit.name), created), created, pod
+        _, created, pod = self._first_ready(unit, now)
+        return priority, self._queued_since(pod, created), created, pod
 
-    def due(self, unit: Unit) -> Time:
+    def ready_at(self, unit: SchedulingUnit) -> Time:
         """When the first pod of the unit may be tried, perhaps in the past; 0 if it has no back-off."""
         if isinstance(unit, PodGang):
-            return self.until(gang_key(unit.name))
-        return min(self.until(pod) for pod in unit.pods)
+            return self.ends_at(gang_backoff_key(unit.name))
+        return min(self.ends_at(pod) for pod in unit.pods)
 
-    def first(self, line: PodBatch, now: Time) -> str:
+    def next_pod(self, batch: PodBatch, now: Time) -> str:
         """Key of the pod of the batch to try next: the one that has waited longest, of those whose back-off is over."""
-        return line.order[2] if self.idle else self._next(line, now)[2]
+        return batch.order[2] if self.is_empty else self._first_ready(batch, now)[2]
 
-    def _next(self, line: PodBatch, now: Time) -> Order:
-        ready = (order for order in line.orders if self.until(order[2]) <= now)
-        return min(ready, key=lambda order: (self._queued(order[2], order[1]), order))
+    def _first_ready(self, batch: PodBatch, now: Time) -> QueueOrder:
+        ready = (order for order in batch.orders if self.ends_at(order[2]) <= now)
+        return min(ready, key=lambda order: (self._queued_since(order[2], order[1]), order))
 
-    def _queued(self, key: str, created: Time) -> Time:
+    def _queued_since(self, key: str, created: Time) -> Time:
         return self._since.get(key, created)
 
-    def refuse_line(self, line: PodBatch, now: Time) -> None:
+    def note_batch_refused(self, batch: PodBatch, now: Time) -> None:
         """Record a refusal for every pod of the batch that could be tried."""
-        for pod in line.pods if self._rule is not None else ():
-            if self.until(pod) <= now:
-                self.refuse(pod, now)
+        for pod in batch.pods if self._settings is not None else ():
+            if self.ends_at(pod) <= now:
+                self.note_refused(pod, now)
 
-    def refuse(self, key: str, now: Time) -> None:
+    def note_refused(self, key: str, now: Time) -> None:
         """Record a refusal: start or extend the back-off."""
-        if self._rule is None:
+        if self._settings is None:
             return
         attempts = self._attempts[key] = self._attempts.get(key, 0) + 1
-        self._until[key] = now + self._rule.after(attempts)
+        self._until[key] = now + self._settings.delay_after(attempts)
         self._since[key] = now
 
     def forget(self, key: str) -> None:
@@ -434,14 +451,14 @@ class PodBackoff:
         if self._attempts.pop(key, None) is not None:
             del self._until[key], self._since[key]
 
-    def memory(self) -> tuple[str, ...]:
+    def dump(self) -> tuple[str, ...]:
         """All back-off state as text, one line for each pod or gang."""
         return tuple(
-            f"{MARK}{attempts}@{self._until[key]}@{self._since[key]}@{key}"
+            f"{BACKOFF_PREFIX}{attempts}@{self._until[key]}@{self._since[key]}@{key}"
             for key, attempts in sorted(self._attempts.items())
         )
 
-    def recall(self, line: str) -> None:
-        """Restore one line of `memory`."""
-        attempts, until, since, key = line.removeprefix(MARK).split("@", 3)
+    def load_line(self, batch: str) -> None:
+        """Restore one line of `dump`."""
+        attempts, until, since, key = batch.removeprefix(BACKOFF_PREFIX).split("@", 3)
         self._attempts[key], self._until[key], self._since[key] = int(attempts), int(until), int(since)

@@ -16,18 +16,18 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import PreferredTerm
 from gpuconsole.model.prices import gpu_type
 from gpuconsole.model.resources import CPU, MEMORY, is_mig
-from gpuconsole.scheduling.kube.filters import term_matches, tolerated
+from gpuconsole.scheduling.kube.filters import is_tolerated, matches_term
 from gpuconsole.scheduling.kube.packing.policies import (
     MILLI,
     POLICIES,
     Fragmentation,
     FreeCapacity,
-    Name,
     PodDemand,
-    Typical,
-    typical,
+    PolicyName,
+    TypicalPods,
+    typical_pods_of,
 )
-from gpuconsole.scheduling.kube.pod_classes import NO_OWNERS, NodeState, PodClass
+from gpuconsole.scheduling.kube.pod_classes import NO_OWNER, NodeState, PodClass
 from gpuconsole.scheduling.kube.profile import (
     ANY_MIG,
     NODE_AFFINITY,
@@ -41,7 +41,7 @@ MAX_SCORE = 100
 SCALE = 10
 """The scores of `ScoringStrategy.shape` are 0 to 10; times this they are 0 to 100."""
 
-Scored = tuple[tuple[str, int, int], ...]
+ScoredResources = tuple[tuple[str, int, int], ...]
 """(resource, weight, the pod's request) of each resource that is scored for a pod class."""
 
 
@@ -55,23 +55,26 @@ def least_allocated(requested: int, capacity: int) -> int:
     return (capacity - requested) * MAX_SCORE // capacity if capacity and requested <= capacity else 0
 
 
-FORMULAS: dict[str, Callable[[int, int], int]] = {"MostAllocated": most_allocated, "LeastAllocated": least_allocated}
+ALLOCATION_FORMULAS: dict[str, Callable[[int, int], int]] = {
+    "MostAllocated": most_allocated,
+    "LeastAllocated": least_allocated,
+}
 
 
-def scored(resources: Weights, shape: PodClass) -> Scored:
+def scored_resources(resources: Weights, pod_class: PodClass) -> ScoredResources:
     """The resources that are scored for pods of this class: cpu and memory always, others only if requested."""
     weights = dict(resources)
-    lines = [(name, weights.get(name, 0), shape.counted[name]) for name in (CPU, MEMORY)]
-    for name, value in shape.requests.items():
+    lines = [(name, weights.get(name, 0), pod_class.score_requests[name]) for name in (CPU, MEMORY)]
+    for name, value in pod_class.requests.items():
         if name not in (CPU, MEMORY):
             weight = weights.get(name, weights.get(ANY_MIG, 0) if is_mig(name) else 0)
             lines.append((name, weight, value))
     return tuple(line for line in lines if line[1])
 
 
-def allocation(formula: str, lines: Scored) -> Callable[[NodeState], int]:
+def allocation_score(formula: str, lines: ScoredResources) -> Callable[[NodeState], int]:
     """Make a node's score function ⌊Σ weight · score / Σ weight⌋ over its resources ({least,most}_allocated.go)."""
-    of = FORMULAS[formula]
+    of = ALLOCATION_FORMULAS[formula]
 
     def score(state: NodeState) -> int:
         assert state.node is not None
@@ -80,7 +83,7 @@ def allocation(formula: str, lines: Scored) -> Callable[[NodeState], int]:
         for name, weight, value in lines:
             capacity = allocatable.get(name, 0)
             if capacity:
-                before = state.counted[name == MEMORY] if name in (CPU, MEMORY) else used.get(name, 0)
+                before = state.score_requests[name == MEMORY] if name in (CPU, MEMORY) else used.get(name, 0)
                 total += weight * of(before + value, capacity)
                 weights += weight
         return total // weights if weights else 0
@@ -88,7 +91,7 @@ def allocation(formula: str, lines: Scored) -> Callable[[NodeState], int]:
     return score
 
 
-def ratio(shape: tuple[tuple[int, int], ...], lines: Scored) -> Callable[[NodeState], int]:
+def ratio_score(pod_class: tuple[tuple[int, int], ...], lines: ScoredResources) -> Callable[[NodeState], int]:
     """Make a node's score function Σ weight · score / Σ weight over resources that score above 0, rounded.
 
     Each resource is scored by utilization with `broken_line` (requested_to_capacity_ratio.go).
@@ -99,8 +102,8 @@ def ratio(shape: tuple[tuple[int, int], ...], lines: Scored) -> Callable[[NodeSt
         total = weights = 0
         for name, weight, value in lines:
             capacity = state.node.allocatable.get(name, 0)
-            before = state.counted[name == MEMORY] if name in (CPU, MEMORY) else state.used.get(name, 0)
-            one = broken_line(shape, min(before + value, capacity) * 100 // capacity) if capacity else 0
+            before = state.score_requests[name == MEMORY] if name in (CPU, MEMORY) else state.used.get(name, 0)
+            one = broken_line(pod_class, min(before + value, capacity) * 100 // capacity) if capacity else 0
             if one > 0:
                 total += weight * one
                 weights += weight
@@ -109,65 +112,65 @@ def ratio(shape: tuple[tuple[int, int], ...], lines: Scored) -> Callable[[NodeSt
     return score
 
 
-def broken_line(shape: tuple[tuple[int, int], ...], at: int) -> int:
+def broken_line(pod_class: tuple[tuple[int, int], ...], at: int) -> int:
     """The score of a utilization by linear interpolation between the points (BuildBrokenLinearFunction)."""
-    if not shape or at <= shape[0][0]:
-        return shape[0][1] * SCALE if shape else 0
-    for (left, low), (right, high) in pairwise(shape):
+    if not pod_class or at <= pod_class[0][0]:
+        return pod_class[0][1] * SCALE if pod_class else 0
+    for (left, low), (right, high) in pairwise(pod_class):
         if at <= right:
             rise = (high - low) * SCALE * (at - left)
             # Go rounds towards zero, also where the line falls.
             return low * SCALE + (rise // (right - left) if rise >= 0 else -(-rise // (right - left)))
-    return shape[-1][1] * SCALE
+    return pod_class[-1][1] * SCALE
 
 
-def preference(node: Node, shape: PodClass, added: Iterable[PreferredTerm] = ()) -> int:
+def preferred_weight(node: Node, pod_class: PodClass, added: Iterable[PreferredTerm] = ()) -> int:
     """Sum of the weights of the preferred terms that the node matches (NodeAffinity, before it is normalised).
 
     `added` are those that the scheduler prefers for every pod.
     """
-    return sum(preferred.weight for preferred in (*added, *shape.preferred) if term_matches(preferred.term, node))
+    return sum(preferred.weight for preferred in (*added, *pod_class.preferred) if matches_term(preferred.term, node))
 
 
-def dislikes(node: Node, shape: PodClass) -> int:
+def untolerated_prefer_no_schedule(node: Node, pod_class: PodClass) -> int:
     """How many PreferNoSchedule taints of the node the pod does not tolerate (TaintToleration, not normalised)."""
     # Only tolerations of that effect, or of any, count here (getAllTolerationPreferNoSchedule).
-    tolerations = tuple(t for t in shape.tolerations if t.effect in ("", "PreferNoSchedule"))
-    return sum(taint.effect == "PreferNoSchedule" and not tolerated(taint, tolerations) for taint in node.taints)
+    tolerations = tuple(t for t in pod_class.tolerations if t.effect in ("", "PreferNoSchedule"))
+    return sum(taint.effect == "PreferNoSchedule" and not is_tolerated(taint, tolerations) for taint in node.taints)
 
 
-def normalised(raw_score: tuple[int, int], highest: tuple[int, int]) -> tuple[int, int]:
+def normalised_scores(raw_score: tuple[int, int], highest: tuple[int, int]) -> tuple[int, int]:
     """NodeAffinity's and TaintToleration's scores, 0 to 100, from (preference, dislikes) and the highest of each."""
     affinity = raw_score[0] * MAX_SCORE // highest[0] if highest[0] else 0
     taints = MAX_SCORE - (raw_score[1] * MAX_SCORE // highest[1] if highest[1] else 0)
     return affinity, taints
 
 
-Weighing = tuple[int, int]
+ScoreWeights = tuple[int, int]
 """(weight of NodeAffinity's score, weight of TaintToleration's score)."""
 
 
-def weighing(rules: SchedulerProfile) -> Weighing:
+def score_weights(profile: SchedulerProfile) -> ScoreWeights:
     """The profile's weights of NodeAffinity and TaintToleration; 0 for one that does not score."""
-    return rules.weight(NODE_AFFINITY), rules.weight(TAINT_TOLERATION)
+    return profile.weight(NODE_AFFINITY), profile.weight(TAINT_TOLERATION)
 
 
-def total(weights: Weighing, fit: int, raw_score: tuple[int, int], highest: tuple[int, int]) -> int:
+def total_score(weights: ScoreWeights, fit: int, raw_score: tuple[int, int], highest: tuple[int, int]) -> int:
     """A node's final score; `fit` is the weighted sum of the scores that are not normalised."""
-    affinity, taints = normalised(raw_score, highest)
+    affinity, taints = normalised_scores(raw_score, highest)
     return fit + weights[0] * affinity + weights[1] * taints
 
 
-def highest(raw_scores: Iterable[tuple[int, int]]) -> tuple[int, int]:
+def highest_raw_scores(raw_scores: Iterable[tuple[int, int]]) -> tuple[int, int]:
     """The greatest preference and the greatest number of dislikes."""
     pairs = tuple(raw_scores)
     return max(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
 
 
 MEGABYTE = 1024 * 1024
-LEAST = 23 * MEGABYTE
+MIN_IMAGE_SIZE = 23 * MEGABYTE
 """Total image size up to which a node scores 0 (minThreshold)."""
-MOST = 1000 * MEGABYTE
+MAX_CONTAINER_IMAGE_SIZE = 1000 * MEGABYTE
 """Image size per container from which a node scores 100 (maxContainerThreshold)."""
 
 
@@ -180,27 +183,27 @@ class Images:
         self._holders = Counter(image for node in listed for image in node.images)
 
     @property
-    def known(self) -> bool:
+    def has_images(self) -> bool:
         """True if any node reports images."""
         return bool(self._holders)
 
     def score(self, pod: Pod, node: Node) -> int:
         """Score of the node, 0 to 100: the sizes of the pod's images on it, times the share of nodes that hold each."""
         containers = (*pod.template.containers, *pod.template.init_containers)
-        return self.rate([container.image for container in containers], node)
+        return self.score_images([container.image for container in containers], node)
 
-    def rate(self, images: Sequence[str], node: Node) -> int:
+    def score_images(self, images: Sequence[str], node: Node) -> int:
         """As `score`, for the images of a pod, one for each container."""
-        held = (_normal(image) for image in images)
+        held = (_normalised_image_name(image) for image in images)
         total = sum(
             int(node.images[image] * (self._holders[image] / self._total)) for image in held if image in node.images
         )
-        most = MOST * len(images)
-        bounded = min(max(total, LEAST), most)
-        return MAX_SCORE * (bounded - LEAST) // (most - LEAST) if most > LEAST else 0
+        most = MAX_CONTAINER_IMAGE_SIZE * len(images)
+        bounded = min(max(total, MIN_IMAGE_SIZE), most)
+        return MAX_SCORE * (bounded - MIN_IMAGE_SIZE) // (most - MIN_IMAGE_SIZE) if most > MIN_IMAGE_SIZE else 0
 
 
-def _normal(image: str) -> str:
+def _normalised_image_name(image: str) -> str:
     """An image's name with a tag, as nodes list it."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
@@ -208,14 +211,14 @@ def _normal(image: str) -> str:
 class Packing:
     """Scores nodes by one packing policy. Mutates: it stores the typical pods and caches free capacities."""
 
-    def __init__(self, policy: Name) -> None:
+    def __init__(self, policy: PolicyName) -> None:
         self._policy = POLICIES[policy]
-        self._pods: Typical = ()
+        self._pods: TypicalPods = ()
         self._measure = Fragmentation(())
-        self._rooms: dict[str, tuple[NodeState, FreeCapacity]] = {}
+        self._capacities: dict[str, tuple[NodeState, FreeCapacity]] = {}
         self._models: dict[str, tuple[Node, str]] = {}
 
-    def learn(self, pods: Typical) -> bool:
+    def set_typical_pods(self, pods: TypicalPods) -> bool:
         """Set the typical pods; True if they changed."""
         if pods == self._pods:
             return False
@@ -224,9 +227,9 @@ class Packing:
 
     def score(self, state: NodeState, demand: PodDemand) -> int:
         """The policy's score of a node for the pod; the higher the better."""
-        known = self._rooms.get(state.name)
+        known = self._capacities.get(state.name)
         if known is None or known[0] is not state:
-            known = self._rooms[state.name] = (state, room(state, self._model(state)))
+            known = self._capacities[state.name] = (state, free_capacity(state, self._model(state)))
         return self._policy.score(known[1], demand, self._measure)
 
     def _model(self, state: NodeState) -> str:
@@ -240,48 +243,48 @@ class Packing:
         return known[1]
 
 
-def packing(policy: PlacementPolicy) -> Packing | None:
+def packing_scorer(policy: PlacementPolicy) -> Packing | None:
     """The scorer of the packing policy that `policy` names; None if it names none."""
     return None if policy.packing is None else Packing(policy.packing)
 
 
-def room(state: NodeState, model: str) -> FreeCapacity:
+def free_capacity(state: NodeState, model: str) -> FreeCapacity:
     """Free capacity of a node with GPUs of this model; each GPU is either free or taken as a whole."""
     allocatable = state.node.allocatable if state.node is not None else {}
     return FreeCapacity(
         allocatable.get(CPU, 0) - state.used.get(CPU, 0),
         allocatable.get(MEMORY, 0) - state.used.get(MEMORY, 0),
-        tuple(MILLI if owner == NO_OWNERS else 0 for owner in state.owners),
+        tuple(MILLI if owner == NO_OWNER else 0 for owner in state.owners),
         model,
-        frozenset(f"{seat.shape.gpus}-gpu" for seat in state.seats.values() if seat.shape.gpus),
+        frozenset(f"{assigned.pod_class.gpus}-gpu" for assigned in state.pods.values() if assigned.pod_class.gpus),
     )
 
 
-def demand(shape: PodClass) -> PodDemand:
+def pod_demand(pod_class: PodClass) -> PodDemand:
     """Requests of a pod; the GPU model comes from its nodeSelector."""
-    model = gpu_type(shape.node_selector) if shape.gpus else ""
+    model = gpu_type(pod_class.node_selector) if pod_class.gpus else ""
     return PodDemand(
-        cpu=shape.requests.get(CPU, 0),
-        memory=shape.requests.get(MEMORY, 0),
-        gpus=shape.gpus,
-        milli=MILLI if shape.gpus else 0,
+        cpu=pod_class.requests.get(CPU, 0),
+        memory=pod_class.requests.get(MEMORY, 0),
+        gpus=pod_class.gpus,
+        milli=MILLI if pod_class.gpus else 0,
         models=(model,) if model else (),
     )
 
 
-def typical_pods(shapes: Iterable[PodClass]) -> Typical:
+def typical_pods(pod_classes: Iterable[PodClass]) -> TypicalPods:
     """The typical pods of a cluster with their shares in whole percents, at least 1.
 
     Rounding keeps them, and the cached scores, stable while pods come and go.
     """
     counts: Counter[PodDemand] = Counter()
-    for shape, count in Counter(shapes).items():
-        counts[demand(shape)] += count
-    found = typical(counts)
+    for pod_class, count in Counter(pod_classes).items():
+        counts[pod_demand(pod_class)] += count
+    found = typical_pods_of(counts)
     total = sum(count for _, count in found)
     return tuple((pod, max(1, (100 * count + total // 2) // total)) for pod, count in found)
 
 
-def drawn(pod: str, names: Sequence[str]) -> str:
+def random_choice(pod: str, names: Sequence[str]) -> str:
     """Choose one of the named nodes pseudo-randomly by the pod's key, so that repeated runs agree."""
     return sorted(names)[zlib.crc32(pod.encode()) % len(names)]

@@ -1,8 +1,8 @@
 """Volumes and devices that pods claim: the volume filters, and what one pass assumes for pods that it placed.
 
-VolumeBinding (`trouble`, `plan`) finds the nodes that reach a pod's volumes, and the volumes that its claims would get
-there; VolumeZone, NodeVolumeLimits and VolumeRestrictions follow. `Storage` has the storage objects, and
-`ClaimsAndVolumes` these and the DRA objects, with what is assumed.
+VolumeBinding (`prefilter_rejection`, `plan_volumes`) finds the nodes that reach a pod's volumes, and the volumes that
+its claims would get there; VolumeZone, NodeVolumeLimits and VolumeRestrictions follow. `Storage` has the storage
+objects, and `ClaimsAndVolumes` these and the DRA objects, with what is assumed.
 
 The rules are those of Kubernetes 1.35 (plugins/volumebinding, volumezone, nodevolumelimits, volumerestrictions);
 Volcano 1.15 has a copy of the first three. Not simulated: capacity that CSI drivers publish (CSIStorageCapacity), and
@@ -31,37 +31,37 @@ from gpuconsole.model.storage import (
     StorageClass,
 )
 from gpuconsole.scheduling.devices import allocator
-from gpuconsole.scheduling.devices.dra_inventory import Stock
-from gpuconsole.scheduling.kube.filters import term_matches
+from gpuconsole.scheduling.devices.dra_inventory import DraInventory
+from gpuconsole.scheduling.kube.filters import matches_term
 
-Place = tuple[str, str]
+VolumePlace = tuple[str, str]
 """(label, value) that a node must have to use a volume; two empty strings mean any node."""
-ANYWHERE: Place = ("", "")
+ANY_NODE: VolumePlace = ("", "")
 
 
 class Volumes(Struct, frozen=True):
     """Index of volumes, by the claim that may use them or by class and location."""
 
-    kept: dict[str, list[PersistentVolume]]
+    by_claim: dict[str, list[PersistentVolume]]
     """Claim → the volumes that name this claim, in the order of their names."""
-    free: dict[str, dict[Place, list[PersistentVolume]]]
+    unclaimed: dict[str, dict[VolumePlace, list[PersistentVolume]]]
     """Class → location → the volumes that name no claim, the smallest first, then by name."""
     labels: set[str]
-    """Labels of all places in `free`."""
+    """Labels of all places in `unclaimed`."""
 
 
 class Storage(Struct, kw_only=True):
-    """Storage objects, and volumes assumed for the claims of placed pods. Mutates by `hold` and `release`."""
+    """Storage objects, and volumes assumed for the claims of placed pods. Mutates by `assume` and `forget_assumed`."""
 
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
     volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
     classes: Mapping[str, StorageClass] = field(default_factory=dict)
     limits: Mapping[str, CSINode] = field(default_factory=dict)
-    held: dict[str, str] = field(default_factory=dict)
+    assumed_volumes: dict[str, str] = field(default_factory=dict)
     """Volume → claim that is assumed to be bound to it."""
-    chosen: dict[str, str] = field(default_factory=dict)
+    assumed_nodes: dict[str, str] = field(default_factory=dict)
     """Claim → node for which a volume is assumed to be provisioned."""
-    _sorted: Volumes | None = None
+    _index: Volumes | None = None
 
     def class_of(self, claim: PersistentVolumeClaim) -> str:
         """The storage class that the claim names, else the newest default class; empty if neither exists."""
@@ -74,63 +74,64 @@ class Storage(Struct, kw_only=True):
 
     def node_of(self, claim: PersistentVolumeClaim) -> str:
         """The node for which the claim's volume is being provisioned; empty if none."""
-        return self.chosen.get(claim.key) or claim.selected_node
+        return self.assumed_nodes.get(claim.key) or claim.selected_node
 
     def owner_of(self, volume: PersistentVolume) -> str:
         """The claim that the volume is assumed for, else that it names; empty if none."""
-        return self.held.get(volume.name) or volume.claim
+        return self.assumed_volumes.get(volume.name) or volume.claim
 
-    def kept_for(self, claim: str) -> Iterator[PersistentVolume]:
+    def reserved_for(self, claim: str) -> Iterator[PersistentVolume]:
         """Volumes that name the claim or are assumed for it."""
-        for kept in self._by_owner().kept.get(claim, ()):
+        for kept in self._volume_index().by_claim.get(claim, ()):
             if self.owner_of(kept) == claim:
                 yield kept
-        for name, owner in self.held.items():
+        for name, owner in self.assumed_volumes.items():
             volume = self.volumes.get(name)
             if volume is not None and owner == claim != volume.claim:
                 yield volume
 
-    def free_of(self, kind: str, node: Node | None) -> Iterator[PersistentVolume]:
+    def unclaimed_of(self, storage_class: str, node: Node | None) -> Iterator[PersistentVolume]:
         """Unreserved volumes of a class, the smallest first.
 
-        With a node, volumes whose first label excludes it are left out; callers check the rest with `reaches`.
+        With a node, volumes whose first label excludes it are left out; callers check the rest with
+        `is_reachable_from`.
         """
-        known = self._by_owner()
-        shelves = known.free.get(kind, {})
+        known = self._volume_index()
+        shelves = known.unclaimed.get(storage_class, {})
         if node is not None:
             here = [(label, node.labels[label]) for label in known.labels if label in node.labels]
-            shelves = {place: shelves[place] for place in (ANYWHERE, *here) if place in shelves}
+            shelves = {place: shelves[place] for place in (ANY_NODE, *here) if place in shelves}
         found = heapq.merge(*shelves.values(), key=lambda volume: (volume.storage, volume.name))
         return (volume for volume in found if not self.owner_of(volume))
 
-    def _by_owner(self) -> Volumes:
-        if self._sorted is None:
-            self._sorted = Volumes({}, {}, set())
+    def _volume_index(self) -> Volumes:
+        if self._index is None:
+            self._index = Volumes({}, {}, set())
             for volume in sorted(self.volumes.values(), key=lambda volume: (volume.storage, volume.name)):
                 if not volume.claim and volume.phase == AVAILABLE:
-                    shelves = self._sorted.free.setdefault(volume.storage_class, {})
-                    for place in places_of(volume):
+                    shelves = self._index.unclaimed.setdefault(volume.storage_class, {})
+                    for place in volume_places(volume):
                         shelves.setdefault(place, []).append(volume)
-                        self._sorted.labels.add(place[0])
+                        self._index.labels.add(place[0])
             for _, volume in sorted(self.volumes.items()):
                 if volume.claim and volume.phase != RELEASED:
-                    self._sorted.kept.setdefault(volume.claim, []).append(volume)
-        return self._sorted
+                    self._index.by_claim.setdefault(volume.claim, []).append(volume)
+        return self._index
 
-    def hold(self, plan: "VolumeBindingPlan") -> None:
+    def assume(self, plan: "VolumeBindingPlan") -> None:
         """Assume the volumes of a pod's claims."""
-        self.held.update({volume: claim for claim, volume in plan.bindings})
-        self.chosen.update(dict.fromkeys(plan.provisions, plan.node))
+        self.assumed_volumes.update({volume: claim for claim, volume in plan.bindings})
+        self.assumed_nodes.update(dict.fromkeys(plan.provisions, plan.node))
 
-    def release(self, plan: "VolumeBindingPlan") -> None:
-        """Undo `hold`."""
+    def forget_assumed(self, plan: "VolumeBindingPlan") -> None:
+        """Undo `assume`."""
         for _, volume in plan.bindings:
-            self.held.pop(volume, None)
+            self.assumed_volumes.pop(volume, None)
         for claim in plan.provisions:
-            self.chosen.pop(claim, None)
+            self.assumed_nodes.pop(claim, None)
 
 
-def places_of(volume: PersistentVolume) -> tuple[Place, ...]:
+def volume_places(volume: PersistentVolume) -> tuple[VolumePlace, ...]:
     """Return the places that index a volume: no node outside of all of them can use it.
 
     These are the values of the first label with operator In in its node affinity. The result is ANYWHERE if there is
@@ -139,7 +140,7 @@ def places_of(volume: PersistentVolume) -> tuple[Place, ...]:
     terms = volume.node_affinity
     asked = terms[0].expressions if terms is not None and len(terms) == 1 else ()
     one = next((one for one in asked if one.operator == "In"), None)
-    return (ANYWHERE,) if one is None else tuple((one.key, value) for value in dict.fromkeys(one.values))
+    return (ANY_NODE,) if one is None else tuple((one.key, value) for value in dict.fromkeys(one.values))
 
 
 class VolumeBindingPlan(Struct, frozen=True):
@@ -153,7 +154,7 @@ class VolumeBindingPlan(Struct, frozen=True):
     reasons: tuple[str, ...] = ()
 
     @property
-    def waits(self) -> bool:
+    def needs_binding(self) -> bool:
         """True if a volume has to be bound or provisioned before the pod is bound."""
         return bool(self.bindings or self.provisions)
 
@@ -180,12 +181,12 @@ def is_bound(claim: PersistentVolumeClaim) -> bool:
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 NO_VOLUMES = "node(s) didn't find available persistent volumes to bind"
-ELSEWHERE = "node(s) didn't match PersistentVolume's node affinity"
+VOLUME_NODE_AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
 VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-ORDER = (ELSEWHERE, NO_VOLUMES, VOLUME_GONE)
+CHECK_ORDER = (VOLUME_NODE_AFFINITY, NO_VOLUMES, VOLUME_GONE)
 
 
-def trouble(pod: Pod, storage: Storage) -> str:
+def prefilter_rejection(pod: Pod, storage: Storage) -> str:
     """Why VolumeBinding rejects the pod for all nodes: a claim is missing, lost, terminating or unbound; else empty."""
     claims = []
     for volume in pod.template.volumes:
@@ -202,60 +203,60 @@ def trouble(pod: Pod, storage: Storage) -> str:
         claims.append(claim)
     for claim in claims:
         if not is_bound(claim):
-            kind = storage.class_of(claim)
-            if kind and kind not in storage.classes:
-                return f'storageclass.storage.k8s.io "{kind}" not found'
-            if not kind or not storage.classes[kind].waits or claim.volume:
+            storage_class = storage.class_of(claim)
+            if storage_class and storage_class not in storage.classes:
+                return f'storageclass.storage.k8s.io "{storage_class}" not found'
+            if not storage_class or not storage.classes[storage_class].waits or claim.volume:
                 return UNBOUND
     return ""
 
 
-def plan(pod: Pod, node: Node, storage: Storage) -> VolumeBindingPlan:
-    """Volumes that the pod's claims would get on the node (FindPodVolumes). Call only for pods without `trouble`."""
+def plan_volumes(pod: Pod, node: Node, storage: Storage) -> VolumeBindingPlan:
+    """Volumes that the pod's claims would get on the node (FindPodVolumes), if `prefilter_rejection` is empty."""
     claims = [storage.claims[key] for key in claim_keys(pod)]
-    elsewhere = (_bound_elsewhere(claim, node, storage) for claim in claims if is_bound(claim))
+    elsewhere = (_bound_volume_refusal(claim, node, storage) for claim in claims if is_bound(claim))
     reasons = [text for text in (next(filter(None, elsewhere), ""),) if text]
     waiting = [claim for claim in claims if not is_bound(claim)]
-    found = _find(waiting, node, storage) if waiting else VolumeBindingPlan(node.name)
+    found = _find_volumes(waiting, node, storage) if waiting else VolumeBindingPlan(node.name)
     if found is None:
         reasons.append(NO_VOLUMES)
     if found is None or reasons:
         # Volcano and kube-scheduler name volumes bound elsewhere first, and missing volumes last.
-        return VolumeBindingPlan(node.name, reasons=tuple(sorted(reasons, key=ORDER.index)))
+        return VolumeBindingPlan(node.name, reasons=tuple(sorted(reasons, key=CHECK_ORDER.index)))
     return found
 
 
-def _bound_elsewhere(claim: PersistentVolumeClaim, node: Node, storage: Storage) -> str:
+def _bound_volume_refusal(claim: PersistentVolumeClaim, node: Node, storage: Storage) -> str:
     volume = storage.volumes.get(claim.volume)
     if volume is None:
         return VOLUME_GONE
-    return "" if reaches(volume, node) else ELSEWHERE
+    return "" if is_reachable_from(volume, node) else VOLUME_NODE_AFFINITY
 
 
-def reaches(volume: PersistentVolume, node: Node) -> bool:
+def is_reachable_from(volume: PersistentVolume, node: Node) -> bool:
     """True if pods on the node can use the volume."""
-    return volume.node_affinity is None or any(term_matches(term, node) for term in volume.node_affinity)
+    return volume.node_affinity is None or any(matches_term(term, node) for term in volume.node_affinity)
 
 
-def _find(claims: Sequence[PersistentVolumeClaim], node: Node, storage: Storage) -> VolumeBindingPlan | None:
+def _find_volumes(claims: Sequence[PersistentVolumeClaim], node: Node, storage: Storage) -> VolumeBindingPlan | None:
     """Match existing volumes, the smallest claim first, and provision the rest."""
     if any(storage.node_of(claim) not in ("", node.name) for claim in claims):
         return None
     taken: set[str] = set()
     bindings, provisions = [], []
     for claim in sorted(claims, key=lambda claim: claim.storage):
-        volume = None if storage.node_of(claim) else match(claim, node, storage, taken)
+        volume = None if storage.node_of(claim) else match_volume(claim, node, storage, taken)
         if volume is not None:
             taken.add(volume.name)
             bindings.append((claim.key, volume.name))
-        elif _can_be_made(claim, node, storage):
+        elif _can_provision(claim, node, storage):
             provisions.append(claim.key)
         else:
             return None
     return VolumeBindingPlan(node.name, tuple(bindings), tuple(provisions))
 
 
-def match(
+def match_volume(
     claim: PersistentVolumeClaim, node: Node | None, storage: Storage, taken: Iterable[str] = ()
 ) -> PersistentVolume | None:
     """The volume reserved for the claim, without one the smallest that matches it (FindMatchingVolume).
@@ -263,32 +264,39 @@ def match(
     None if none matches, or if the reserved one cannot be used on the node. Without a node, volumes count wherever they
     are.
     """
-    for volume in storage.kept_for(claim.key):
-        if volume.name not in taken and not volume.deleted and _holds(volume, claim):
-            return volume if node is None or reaches(volume, node) else None
-    for volume in storage.free_of(storage.class_of(claim), node):
-        if volume.name in taken or volume.deleted or not _holds(volume, claim) or not _suits(volume, claim):
+    for volume in storage.reserved_for(claim.key):
+        if volume.name not in taken and not volume.deleted and _is_large_enough(volume, claim):
+            return volume if node is None or is_reachable_from(volume, node) else None
+    for volume in storage.unclaimed_of(storage.class_of(claim), node):
+        if (
+            volume.name in taken
+            or volume.deleted
+            or not _is_large_enough(volume, claim)
+            or not _matches_claim(volume, claim)
+        ):
             continue
-        if node is None or reaches(volume, node):
+        if node is None or is_reachable_from(volume, node):
             return volume
     return None
 
 
-def _holds(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+def _is_large_enough(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     return volume.storage >= claim.storage and volume.mode == claim.mode
 
 
-def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+def _matches_claim(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     chosen = claim.selector is None or claim.selector.matches(volume.labels)
     return chosen and set(claim.access_modes) <= set(volume.access_modes)
 
 
-def _can_be_made(claim: PersistentVolumeClaim, node: Node, storage: Storage) -> bool:
-    kind = storage.classes.get(storage.class_of(claim))
-    return kind is not None and kind.provisions and allowed(kind.topologies, node)
+def _can_provision(claim: PersistentVolumeClaim, node: Node, storage: Storage) -> bool:
+    storage_class = storage.classes.get(storage.class_of(claim))
+    return (
+        storage_class is not None and storage_class.provisions and is_topology_allowed(storage_class.topologies, node)
+    )
 
 
-def allowed(topologies: Sequence[Sequence[Requirement]], node: Node) -> bool:
+def is_topology_allowed(topologies: Sequence[Sequence[Requirement]], node: Node) -> bool:
     """True if a class with these allowedTopologies can provision a volume for the node; none means anywhere."""
     return not topologies or any(all(one.matches(node.labels) for one in term) for term in topologies)
 
@@ -305,7 +313,7 @@ ZONES: Mapping[str, str] = {
 """Topology labels of volumes → their current names on nodes (translateToGALabel)."""
 
 
-def zone_trouble(pod: Pod, storage: Storage) -> str:
+def zone_prefilter_rejection(pod: Pod, storage: Storage) -> str:
     """Why VolumeZone rejects the pod for all nodes: an unbound claim or a missing object; empty if it does not.
 
     Unbound claims of a WaitForFirstConsumer class are skipped.
@@ -314,15 +322,15 @@ def zone_trouble(pod: Pod, storage: Storage) -> str:
         claim = storage.claims.get(key)
         if claim is None:
             return f'persistentvolumeclaim "{key.partition("/")[2]}" not found'
-        kind = storage.class_of(claim)
+        storage_class = storage.class_of(claim)
         if claim.volume:
             if claim.volume not in storage.volumes:
                 return f'persistentvolume "{claim.volume}" not found'
-        elif not kind:
+        elif not storage_class:
             return "PersistentVolumeClaim had no pv name and storageClass name"
-        elif kind not in storage.classes:
-            return f'storageclass.storage.k8s.io "{kind}" not found'
-        elif not storage.classes[kind].waits:
+        elif storage_class not in storage.classes:
+            return f'storageclass.storage.k8s.io "{storage_class}" not found'
+        elif not storage.classes[storage_class].waits:
             return "PersistentVolume had no name"
     return ""
 
@@ -342,7 +350,7 @@ def zone_refusal(pod: Pod, node: Node, storage: Storage) -> str:
     return ""
 
 
-def limit_refusal(pod: Pod, node: Node, others: Iterable[Pod], storage: Storage) -> str:
+def volume_limit_refusal(pod: Pod, node: Node, others: Iterable[Pod], storage: Storage) -> str:
     """Why NodeVolumeLimits rejects the node: a driver cannot attach the pod's volumes; empty if it can.
 
     A volume that several pods use counts once.
@@ -350,8 +358,8 @@ def limit_refusal(pod: Pod, node: Node, others: Iterable[Pod], storage: Storage)
     limits = storage.limits.get(node.name)
     if limits is None or not limits.limits:
         return ""
-    wanted = dict(_attached(pod, storage))
-    there = dict(pair for other in others for pair in _attached(other, storage))
+    wanted = dict(_attached_volumes(pod, storage))
+    there = dict(pair for other in others for pair in _attached_volumes(other, storage))
     for driver in sorted(set(wanted.values())):
         new = sum(1 for handle, of in wanted.items() if of == driver and handle not in there)
         old = sum(1 for of in there.values() if of == driver)
@@ -360,7 +368,7 @@ def limit_refusal(pod: Pod, node: Node, others: Iterable[Pod], storage: Storage)
     return ""
 
 
-def _attached(pod: Pod, storage: Storage) -> Iterator[tuple[str, str]]:
+def _attached_volumes(pod: Pod, storage: Storage) -> Iterator[tuple[str, str]]:
     """(volume, driver) of each claim of the pod; a claim without a volume counts separately."""
     for key in claim_keys(pod):
         claim = storage.claims.get(key)
@@ -370,20 +378,20 @@ def _attached(pod: Pod, storage: Storage) -> Iterator[tuple[str, str]]:
         if volume is not None and volume.driver:
             yield f"{volume.driver}/{volume.handle or volume.name}", volume.driver
         elif volume is None:
-            kind = storage.classes.get(storage.class_of(claim))
-            if kind is not None and kind.provisions:
-                yield f"{kind.provisioner}/{key}", kind.provisioner
+            storage_class = storage.classes.get(storage.class_of(claim))
+            if storage_class is not None and storage_class.provisions:
+                yield f"{storage_class.provisioner}/{key}", storage_class.provisioner
 
 
-def use_refusal(pod: Pod, others: Iterable[Pod], storage: Storage) -> str:
+def read_write_once_pod_refusal(pod: Pod, others: Iterable[Pod], storage: Storage) -> str:
     """Why VolumeRestrictions rejects the node: another pod uses the pod's ReadWriteOncePod claim; else empty."""
     single = {key for key in claim_keys(pod) if key in storage.claims and ONE_POD in storage.claims[key].access_modes}
     taken = single and any(single.intersection(claim_keys(other)) for other in others if other.key != pod.key)
     return IN_USE if taken else ""
 
 
-Promises = tuple[dict[str, str], dict[str, str], dict[str, Allocation], dict[str, set[str]]]
-"""The assumed claims: `Storage.held` and `chosen`, `Stock.given` and `users`."""
+AssumedClaimsState = tuple[dict[str, str], dict[str, str], dict[str, Allocation], dict[str, set[str]]]
+"""The assumed claims: `Storage.assumed_volumes` and `assumed_nodes`, `DraInventory.assumed` and `users`."""
 
 
 class AssumedClaims(Struct, frozen=True):
@@ -394,11 +402,11 @@ class AssumedClaims(Struct, frozen=True):
     devices: tuple[tuple[str, Allocation], ...] = ()
 
 
-NOTHING = AssumedClaims()
+NO_ASSUMED_CLAIMS = AssumedClaims()
 
 
 class ClaimsAndVolumes:
-    """Storage and DRA objects, and what a pass assumes for the claims of placed pods (`storage`, `stock`). Mutates."""
+    """Storage and DRA objects, and what a pass assumes for the claims of placed pods. Mutates."""
 
     TABLES = (
         *("storage_classes", "csi_nodes", "persistent_volumes", "persistent_volume_claims"),
@@ -407,16 +415,16 @@ class ClaimsAndVolumes:
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, Any]] = {table: {} for table in self.TABLES}
-        self.open()
+        self.begin_pass()
 
     def fork(self) -> "ClaimsAndVolumes":
         """An independent copy."""
-        twin = ClaimsAndVolumes()
-        twin._tables = {name: table.copy() for name, table in self._tables.items()}
-        twin.open()
-        return twin
+        copied = ClaimsAndVolumes()
+        copied._tables = {name: table.copy() for name, table in self._tables.items()}
+        copied.begin_pass()
+        return copied
 
-    def open(self) -> None:
+    def begin_pass(self) -> None:
         """Begin a pass: drop earlier assumptions, which the objects contain by now."""
         tables = self._tables
         self.storage = Storage(
@@ -425,43 +433,48 @@ class ClaimsAndVolumes:
             classes=tables["storage_classes"],
             limits=tables["csi_nodes"],
         )
-        self.stock = Stock(
+        self.devices = DraInventory(
             classes=tables["device_classes"], slices=tables["resource_slices"], claims=tables["resource_claims"]
         )
 
-    def take_in(self, obj: Object) -> bool:
+    def apply_object(self, obj: Object) -> bool:
         """Apply an object that appeared or changed; False if its kind does not belong here."""
         table = _table(obj)
         if table:
             self._tables[table][obj.key] = obj
-            self.open()
+            self.begin_pass()
         return bool(table)
 
-    def forget(self, table: str, key: str) -> bool:
+    def delete_object(self, table: str, key: str) -> bool:
         """Apply the deletion of an object; False if it was not known here."""
         if table in self._tables and self._tables[table].pop(key, None) is not None:
-            self.open()
+            self.begin_pass()
             return True
         return False
 
-    def hold(self, pod: Pod, node: Node) -> AssumedClaims:
+    def assume(self, pod: Pod, node: Node) -> AssumedClaims:
         """Assume, and return, the volumes and devices that the pod's claims get on the node."""
         if not pod.template.volumes and not pod.template.resource_claims:
-            return NOTHING
-        binding = plan(pod, node, self.storage)
-        grant = allocator.grant(pod, node, self.stock)
-        self.storage.hold(binding)
-        self.stock.hold(pod.key, grant.allocations, grant.shared)
+            return NO_ASSUMED_CLAIMS
+        binding = plan_volumes(pod, node, self.storage)
+        grant = allocator.allocate_claims(pod, node, self.devices)
+        self.storage.assume(binding)
+        self.devices.assume(pod.key, grant.allocations, grant.shared)
         return AssumedClaims(binding.volumes, tuple(sorted(grant.allocations.items())))
 
-    def promises(self) -> Promises:
-        """A copy of all assumed claims, which `put_back` restores after a trial."""
-        users = {key: set(pods) for key, pods in self.stock.users.items()}
-        return self.storage.held.copy(), self.storage.chosen.copy(), self.stock.given.copy(), users
+    def assumed(self) -> AssumedClaimsState:
+        """A copy of all assumed claims, which `restore_assumed` restores after a trial."""
+        users = {key: set(pods) for key, pods in self.devices.users.items()}
+        return (
+            self.storage.assumed_volumes.copy(),
+            self.storage.assumed_nodes.copy(),
+            self.devices.assumed.copy(),
+            users,
+        )
 
-    def put_back(self, promises: Promises) -> None:
-        """Restore the assumed claims that `promises` returned."""
-        self.storage.held, self.storage.chosen, self.stock.given, self.stock.users = promises
+    def restore_assumed(self, assumed: AssumedClaimsState) -> None:
+        """Restore the assumed claims that `assumed` returned."""
+        self.storage.assumed_volumes, self.storage.assumed_nodes, self.devices.assumed, self.devices.users = assumed
 
 
 def _table(obj: Object) -> str:

@@ -73,7 +73,7 @@ def score_table(session: VolcanoSession, task: TaskInfo) -> ScoreTable:
         filters=tuple(FilterColumn(name) for name in names),
         plugins=tuple(ScoreColumn(name, weight) for name, weight in columns),
         rows=tuple(rows),
-        tie=() if chosen is None else _ties(task, rows, chosen, found),
+        ties=() if chosen is None else _ties(task, rows, chosen, found),
         message="" if chosen is not None else str(errors),
     )
 
@@ -202,7 +202,7 @@ class VolcanoGpuOwners:
 
     def describe(self, name: str, node: Node | None) -> None:
         """Apply a node that appeared or changed; None if it was deleted."""
-        self._board.describe(name, node)
+        self._board.set_node(name, node)
 
     def take_in(self, pod: Pod) -> None:
         """Apply a changed pod: on a node it gets the GPUs and MIG instances that it names, else it releases its own."""
@@ -217,23 +217,23 @@ class VolcanoGpuOwners:
         number = self._board.number(pod.node)
         seat = AssignedPod(pod.key, self._shapes.of(pod.template), pod.priority, now, pod.gpus, slices=pod.slices)
         self._homes[pod.key] = number
-        return self._board.seat(number, seat)
+        return self._board.assign(number, seat)
 
     def forget(self, pod: str) -> None:
         """Release a pod's GPUs and MIG instances."""
         number = self._homes.pop(pod, None)
         if number is not None:
-            self._board.unseat(number, pod)
+            self._board.unassign(number, pod)
 
     def of(self, pod: str) -> tuple[int, ...]:
         """Indices of the GPUs assigned to a pod."""
         number = self._homes.get(pod)
-        return () if number is None else self._board.nodes[number].seats[pod].gpus
+        return () if number is None else self._board.nodes[number].pods[pod].gpus
 
     def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
         """The MIG instances assigned to a pod."""
         number = self._homes.get(pod)
-        return () if number is None else self._board.nodes[number].seats[pod].slices
+        return () if number is None else self._board.nodes[number].pods[pod].slices
 
     def free(self) -> dict[str, tuple[int, ...]]:
         """Indices of the unassigned GPUs, by node."""
@@ -241,7 +241,7 @@ class VolcanoGpuOwners:
 
     def fitting(self, template: PodTemplate) -> int:
         """How many pods of a template fit now."""
-        return self._board.outlook(self._shapes.of(template), template.priority or 0).slots
+        return self._board.feasibility(self._shapes.of(template), template.priority or 0).slots
 
     def fork(self) -> "VolcanoGpuOwners":
         """An independent copy."""
@@ -357,7 +357,7 @@ class VolcanoPlacement(SessionPlacement):
         """Indices of the GPUs assigned to a pod; none if it is not on a node."""
         return self._gpus.of(pod)
 
-    def slices_of(self, pod: str) -> tuple[MigInstance, ...]:
+    def mig_instances_of(self, pod: str) -> tuple[MigInstance, ...]:
         """The MIG instances assigned to a pod; none if it is not on a node."""
         return self._gpus.slices_of(pod)
 
@@ -391,7 +391,7 @@ class VolcanoPlacement(SessionPlacement):
         twin._lagging, twin._now = self._lagging, self._now
         return twin
 
-    def memory(self) -> tuple[str, ...]:
+    def dump(self) -> tuple[str, ...]:
         """State that cannot be rebuilt by applying all objects to a new engine."""
         memory = VolcanoEngineState(
             phases=self._store.phases,
@@ -405,7 +405,7 @@ class VolcanoPlacement(SessionPlacement):
         )
         return (msgspec.json.encode(memory).decode(),)
 
-    def recall(self, memory: tuple[str, ...]) -> None:
+    def load(self, memory: tuple[str, ...]) -> None:
         """Restore the state that `memory` returned, after all objects were applied."""
         for text in memory:
             known = msgspec.json.decode(text, type=VolcanoEngineState)

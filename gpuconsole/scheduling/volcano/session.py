@@ -17,8 +17,8 @@ from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.volcano import Numatopology
-from gpuconsole.scheduling.devices.allocator import Grant
-from gpuconsole.scheduling.devices.dra_inventory import Stock
+from gpuconsole.scheduling.devices.allocator import ClaimAllocations
+from gpuconsole.scheduling.devices.dra_inventory import DraInventory
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.kube.volumes import Storage, VolumeBindingPlan
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains
@@ -221,7 +221,7 @@ class ClusterInfo(Struct, kw_only=True):
     storage: Storage = field(default_factory=Storage)
     mig_models: tuple[MigModel, ...] = ()
     """MIG groups by GPU model, as Volcano's device plugin is configured."""
-    stock: Stock = field(default_factory=Stock)
+    stock: DraInventory = field(default_factory=DraInventory)
     gates: Mapping[str, bool] = field(default_factory=dict)
     """Feature gates of Kubernetes that differ from their defaults."""
     kept: dict[str, Time] = field(default_factory=dict)
@@ -278,7 +278,7 @@ class VolcanoSession(SessionPlugins):
         """Volume bindings reserved for a pod with its node, by the pod's key."""
         self.instances: dict[str, tuple[MigInstance, ...]] = {}
         """MIG instances to create for a pod on its node, by the pod's key."""
-        self.granted: dict[str, Grant] = {}
+        self.granted: dict[str, ClaimAllocations] = {}
         """DRA devices reserved for a pod with its node, by the pod's key."""
         self.total = Resource()
         for node in self.node_list:

@@ -20,7 +20,7 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pod_template import PodClaim
 from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
-from gpuconsole.scheduling.devices.dra_inventory import Stock
+from gpuconsole.scheduling.devices.dra_inventory import DraInventory
 from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains, HyperNodes
 from gpuconsole.scheduling.volcano.api.job import JobInfo
@@ -308,7 +308,7 @@ class VolcanoStore:
         for _, quota in sorted(self.quotas.items()):
             cluster.quotas.setdefault(quota.namespace, []).append(quota)
         cluster.numa = dict(self.numa)
-        cluster.stock = Stock(classes=self.device_classes, slices=self.slices, claims=self.claims)
+        cluster.stock = DraInventory(classes=self.device_classes, slices=self.slices, claims=self.claims)
         cluster.storage = Storage(
             claims=self.volume_claims, volumes=self.volumes, classes=self.storage_classes, limits=self.csi_nodes
         )

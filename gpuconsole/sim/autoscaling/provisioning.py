@@ -26,7 +26,7 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME, NO_LABELS, Requirement, Taint
 from gpuconsole.model.resources import CPU, EMPTY, MEMORY, PODS, Resources, format_quantity, short
-from gpuconsole.scheduling.kube.filters import refusal
+from gpuconsole.scheduling.kube.filters import node_refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.sim.autoscaling.policy import SpotPolicy
 from gpuconsole.sim.policy import BARE, GpuSetup, apply_gpu_setup
@@ -58,7 +58,7 @@ class NodeFit:
         fits = (
             left.get(PODS, 1) >= 1
             and all(left.get(name, 0) >= amount for name, amount in shape.requests.items())
-            and not refusal(self.node, shape)
+            and not node_refusal(self.node, shape)
         )
         if not fits:
             self._refused.add(id(shape))
@@ -267,7 +267,7 @@ class Pools:
         """Python ids of the pool's offerings whose taints and labels suit a pod of this class, whatever its size."""
         known = self._fitting.get((pool, id(shape)))
         if known is None:
-            known = frozenset(id(offer) for offer in self.offers[pool] if not refusal(offer.node, shape))
+            known = frozenset(id(offer) for offer in self.offers[pool] if not node_refusal(offer.node, shape))
             self._fitting[pool, id(shape)] = known
         return known
 

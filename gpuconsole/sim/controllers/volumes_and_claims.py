@@ -23,7 +23,7 @@ from gpuconsole.model.storage import (
     StorageClass,
 )
 from gpuconsole.scheduling.devices.dra_inventory import claim_keys
-from gpuconsole.scheduling.kube.volumes import Storage, claim_name, is_bound, match
+from gpuconsole.scheduling.kube.volumes import Storage, claim_name, is_bound, match_volume
 from gpuconsole.sim.controllers import admission_plugins, volcano_jobs
 from gpuconsole.sim.world import World
 
@@ -120,7 +120,7 @@ def _bind_at_once(world: World, claim: PersistentVolumeClaim, storage: Storage) 
     found = _volume_for(claim, storage)
     kind = storage.classes.get(storage.class_of(claim))
     if found is not None:
-        storage.held[found.name] = claim.key
+        storage.assumed_volumes[found.name] = claim.key
         _bind(world, claim, found)
     elif not claim.volume and kind is not None and not kind.waits and kind.provisions:
         _bind(world, claim, _made(claim, kind, _allowed(kind)))
@@ -131,9 +131,9 @@ def _volume_for(claim: PersistentVolumeClaim, storage: Storage) -> PersistentVol
         named = storage.volumes.get(claim.volume)
         mine = named is not None and storage.owner_of(named) in ("", claim.key) and named.phase in (AVAILABLE, BOUND)
         return named if mine else None
-    kept = next(storage.kept_for(claim.key), None)
+    kept = next(storage.reserved_for(claim.key), None)
     kind = storage.classes.get(storage.class_of(claim))
-    return match(claim, None, storage) if kept is None and (kind is None or not kind.waits) else kept
+    return match_volume(claim, None, storage) if kept is None and (kind is None or not kind.waits) else kept
 
 
 def _bind(world: World, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:

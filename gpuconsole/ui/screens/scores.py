@@ -101,8 +101,8 @@ def summary(table: ScoreTable) -> Painted:
     if not table.chosen:
         return (*head, (f"none of {fmt.number(len(table.rows))} nodes is feasible", "fault"))
     tie = (
-        f" (tie broken at random with {', '.join(table.tie[:3])}{' …' if len(table.tie) > 3 else ''})"
-        if table.tie
+        f" (tie broken at random with {', '.join(table.ties[:3])}{' …' if len(table.ties) > 3 else ''})"
+        if table.ties
         else ""
     )
     return (*head, (table.chosen, "strong"), (f"{tie}; {fits}/{fmt.number(len(table.rows))} nodes feasible", ""))

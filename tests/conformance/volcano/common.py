@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.scheduling.devices.dra_inventory import Stock
+from gpuconsole.scheduling.devices.dra_inventory import DraInventory
 from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains, HyperNodeInfo
@@ -36,7 +36,7 @@ def cluster(case: Document) -> ClusterInfo:
     )
     made.domains = domains(case)
     made.storage = _storage(case)
-    made.stock = Stock(
+    made.stock = DraInventory(
         classes=_things(case, "DeviceClasses"),
         slices=_things(case, "ResourceSlices"),
         claims=_things(case, "ResourceClaims"),

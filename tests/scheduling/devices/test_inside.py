@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.models import NVLINK_BANDWIDTH, WIRING, Wiring, bandwidth, wiring_of
-from gpuconsole.scheduling.devices.gpu_allocation import choose_gpus, closest, spread
+from gpuconsole.scheduling.devices.gpu_allocation import choose_gpus, closest_gpus, topology_spread
 from tests.support.kube_cluster import Cluster, node, pod
 
 A100, A30, L4 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-A30", "NVIDIA-L4"
@@ -85,8 +85,8 @@ def test_no_other_choice_is_closer_and_nothing_is_taken_that_is_not_free(free: s
     wiring = wiring_of(8, machine(A30).labels, {})
     assert wiring is not None
     wanted = data.draw(st.integers(1, len(free)))
-    chosen = closest(wiring, tuple(sorted(free)), wanted)
+    chosen = closest_gpus(wiring, tuple(sorted(free)), wanted)
     assert set(chosen) <= free
     assert len(set(chosen)) == wanted
     other = tuple(sorted(data.draw(st.permutations(sorted(free)))[:wanted]))
-    assert spread(wiring, chosen) <= spread(wiring, other)
+    assert topology_spread(wiring, chosen) <= topology_spread(wiring, other)

@@ -10,7 +10,7 @@ from gpuconsole.model.gpus.mig import MigInstance, MigPlacement
 from gpuconsole.model.gpus.mig_resources import DYNAMIC, LAYOUT, division_of
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU
-from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, describe, seated
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, with_node, with_pod
 from tests.support.kube_cluster import Cluster, gang, node, pod, pods, template
 
 MIG = "nvidia.com/mig-"
@@ -108,10 +108,10 @@ def test_a_pod_keeps_the_instances_that_it_names() -> None:
 def test_a_node_that_is_divided_anew_gives_its_pods_what_there_is() -> None:
     before, after = fixed({ONE: 1}, "1g.10gb@0"), fixed({ONE: 1}, "1g.10gb@3")
     seat = AssignedPod("default/p", PodClasses().of(asks(ONE)), 0, 0)
-    state = seated(describe(NodeState("n"), before), seat)
-    assert state.taken == {MigInstance(0, "1g.10gb", 0)}
-    assert describe(state, after).taken == {MigInstance(0, "1g.10gb", 3)}
-    assert describe(state, node("n", 8)).taken == set()
+    state = with_pod(with_node(NodeState("n"), before), seat)
+    assert state.taken_instances == {MigInstance(0, "1g.10gb", 0)}
+    assert with_node(state, after).taken_instances == {MigInstance(0, "1g.10gb", 3)}
+    assert with_node(state, node("n", 8)).taken_instances == set()
 
 
 ASKED = st.lists(st.sampled_from([ONE, TWO, THREE, FOUR, SEVEN]), min_size=1, max_size=2)

@@ -193,8 +193,8 @@ def test_a_fork_runs_like_the_original_and_never_touches_it(drawn: list[tuple[st
     assert made.free_gpus() == {"n1": (0, 1, 2, 3)}
     assert made.schedule(1) == said
     again = engine([node("n1", 4), queue("a", 3), queue("b", 3), *crew(drawn)], POLICY)
-    again.recall(made.fork().memory())
-    assert again.memory() == made.memory()
+    again.load(made.fork().dump())
+    assert again.dump() == made.dump()
 
 
 def test_a_gang_that_lost_a_pod_is_looked_at_again_when_its_grace_ends() -> None:
@@ -202,9 +202,9 @@ def test_a_gang_that_lost_a_pod_is_looked_at_again_when_its_grace_ends() -> None
     made = engine([node("n1", 2), queue("a", 4), *crew_of_two, pod("other", 2)])
     made.delete("pods", "default/g-1", MINUTE)
     made.schedule(MINUTE)
-    assert (made.alarm(), made.alarm()) == (2 * MINUTE, None)
+    assert (made.next_timer(), made.next_timer()) == (2 * MINUTE, None)
     assert not made.has_pending
-    made.stir()
+    made.request_pass()
     assert [d.pod for d in made.schedule(2 * MINUTE) if isinstance(d, EvictPod)] == ["default/g-0"]
 
 
@@ -213,8 +213,8 @@ def test_a_protected_job_is_looked_at_again_when_it_has_run_for_its_minimum() ->
     running = replace(pod("theirs", queue="b"), node="n1", phase=PodPhase.RUNNING, bound=MINUTE)
     made = engine([node("n1", 1), queue("a", 1), guarded, running, pod("mine")])
     assert not [d for d in made.schedule(MINUTE) if isinstance(d, EvictPod)]
-    assert made.alarm() == 11 * MINUTE
-    made.stir()
+    assert made.next_timer() == 11 * MINUTE
+    made.request_pass()
     assert [d.pod for d in made.schedule(11 * MINUTE) if isinstance(d, EvictPod)] == ["default/theirs"]
 
 

@@ -182,7 +182,7 @@ def live(made: KaiPlacement, passes: int) -> list[list[PlacementDecision]]:
                 made.delete("pods", decision.pod, number)
                 fresh = replace(known, node="", gpus=(), deleted=0, phase=PodPhase.PENDING, created=number, bound=0)
                 made.apply(fresh, number)
-        made.stir()
+        made.request_pass()
     return told
 
 
@@ -207,7 +207,7 @@ def test_a_fork_and_an_engine_that_recalls_go_on_as_the_original(drawn: list[tup
     twin, again = made.fork(), KaiPlacement(made.policy)
     for thing in [*things(drawn)[:4], *made._store.pods.values()]:
         again.apply(thing, 1)
-    again.recall(made.memory())
+    again.load(made.dump())
     expected = live(made, 2)
     assert live(twin, 2) == expected
     assert live(again, 2) == expected

@@ -55,7 +55,7 @@ def test_a_pod_that_runs_is_judged_as_if_it_came_now_and_one_that_fits_nowhere_i
 
 def test_asking_changes_nothing() -> None:
     made = engine(CLUSTER)
-    before = (made.memory(), made.free_gpus())
+    before = (made.dump(), made.free_gpus())
     made.scores(pod("x", 2))
     made.scores(pod("new", 1))
-    assert (made.memory(), made.free_gpus()) == before
+    assert (made.dump(), made.free_gpus()) == before

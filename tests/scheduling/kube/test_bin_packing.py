@@ -7,9 +7,9 @@ import pytest
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.scheduling.kube.packing.policies import POLICIES, FreeCapacity, PodDemand
-from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, describe, seated
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, with_node, with_pod
 from gpuconsole.scheduling.kube.profile import Score
-from gpuconsole.scheduling.kube.scores import demand, drawn, room, typical_pods
+from gpuconsole.scheduling.kube.scores import free_capacity, pod_demand, random_choice, typical_pods
 from tests.support.kube_cluster import GIB, Cluster, node, pod, pods, template
 
 T4 = {"nvidia.com/gpu.product": "Tesla-T4"}
@@ -22,16 +22,16 @@ def cpu_pod(name: str, cpu: int, gpus: int = 0) -> Pod:
 
 
 def test_what_a_policy_sees_of_a_node() -> None:
-    state = describe(NodeState("n"), node("n", 3, labels=T4))
+    state = with_node(NodeState("n"), node("n", 3, labels=T4))
     shape = PodClasses().of(template(requests={CPU: 4000, MEMORY: 12 * GIB, "nvidia.com/gpu": 2}))
-    taken = seated(state, AssignedPod("default/p", shape, 0, 0, (0, 2)))
-    assert room(taken, "t4") == FreeCapacity(60_000, 500 * GIB, (0, 1000, 0), "t4", frozenset({"2-gpu"}))
+    taken = with_pod(state, AssignedPod("default/p", shape, 0, 0, (0, 2)))
+    assert free_capacity(taken, "t4") == FreeCapacity(60_000, 500 * GIB, (0, 1000, 0), "t4", frozenset({"2-gpu"}))
 
 
 def test_what_a_policy_sees_of_a_pod() -> None:
     shape = PodClasses().of(template(requests={CPU: 4000, MEMORY: GIB, "nvidia.com/gpu": 2}, node_selector=T4))
-    assert demand(shape) == PodDemand(cpu=4000, memory=GIB, gpus=2, milli=1000, models=("t4",))
-    assert demand(PodClasses().of(template(requests={CPU: 500}, node_selector=T4))) == PodDemand(cpu=500)
+    assert pod_demand(shape) == PodDemand(cpu=4000, memory=GIB, gpus=2, milli=1000, models=("t4",))
+    assert pod_demand(PodClasses().of(template(requests={CPU: 500}, node_selector=T4))) == PodDemand(cpu=500)
 
 
 def test_typical_pods_count_in_percents() -> None:
@@ -107,12 +107,12 @@ def test_what_is_typical_later_counts_on_nodes_that_did_not_change() -> None:
 
 def test_random_draws_by_the_pods_key_from_all_that_fit() -> None:
     names = [f"n{number}" for number in range(1, 5)]
-    assert drawn("default/a", names) == drawn("default/a", names[::-1])
-    seen = Counter(drawn(f"default/p-{number}", names) for number in range(400))
+    assert random_choice("default/a", names) == random_choice("default/a", names[::-1])
+    seen = Counter(random_choice(f"default/p-{number}", names) for number in range(400))
     assert set(seen) == set(names)
     assert min(seen.values()) > 70
     for name in ("a", "b", "c", "d"):
-        assert placed("random", pod(name), nodes=(8, 8, 8, 8)) == {drawn(f"default/{name}", names): [name]}
+        assert placed("random", pod(name), nodes=(8, 8, 8, 8)) == {random_choice(f"default/{name}", names): [name]}
     things = pods("p", 8, 1)
     assert placed("random", *things, nodes=(2, 2, 2, 2)) == placed("random", *things, nodes=(2, 2, 2, 2))
     assert sum(map(len, placed("random", *things, nodes=(2, 2, 2, 2)).values())) == 8, "all that fit find a place"

@@ -48,9 +48,9 @@ def board() -> NodeCache:
     """Five machines of which two are in use."""
     made = NodeCache(PlacementPolicy())
     for number, name in enumerate(NAMES):
-        made.describe(name, node(name, number % 4 + 1, labels={"zone": "xy"[number % 2]}))
+        made.set_node(name, node(name, number % 4 + 1, labels={"zone": "xy"[number % 2]}))
     for name in "ab":
-        made.seat(made.number(name), AssignedPod(f"default/{name}-0", SHAPES[0], 1, 0))
+        made.assign(made.number(name), AssignedPod(f"default/{name}-0", SHAPES[0], 1, 0))
     return made
 
 
@@ -58,15 +58,15 @@ def play(tried: NodeCache, deed: Deed, serial: int) -> None:
     match deed:
         case ("describe", name, gpus, zone, tainted):
             taints = (Taint("full", "", "PreferNoSchedule"),) if tainted else ()
-            tried.describe(name, node(name, gpus, labels={"zone": zone}, taints=taints))
+            tried.set_node(name, node(name, gpus, labels={"zone": zone}, taints=taints))
         case ("go", name):
-            tried.describe(name, None)
+            tried.set_node(name, None)
         case ("seat", name, shape, priority):
-            tried.seat(tried.number(name), AssignedPod(f"default/p{serial}", shape, priority, serial))
+            tried.assign(tried.number(name), AssignedPod(f"default/p{serial}", shape, priority, serial))
         case ("unseat" | "leave" as what, name):
             number = tried.number(name)
-            for pod in list(tried.nodes[number].seats)[:1]:
-                (tried.unseat if what == "unseat" else tried.leave)(number, pod)
+            for pod in list(tried.nodes[number].pods)[:1]:
+                (tried.unassign if what == "unseat" else tried.mark_terminating)(number, pod)
         case ("reserve", name, shape, priority):
             tried.reserve(tried.number(name), Reservation(f"default/n{serial}", shape, priority))
         case ("unreserve", name):
@@ -74,15 +74,23 @@ def play(tried: NodeCache, deed: Deed, serial: int) -> None:
             for held in tried.nodes[number].reserved[:1]:
                 tried.unreserve(number, held.pod)
         case ("ask", shape, priority):
-            tried.outlook(shape, priority).evicting.cheapest()
+            tried.feasibility(shape, priority).preemption.cheapest()
 
 
 def looked(outlook: FeasibilityCache) -> tuple[object, ...]:
     """All that can be asked of an outlook."""
     reasons = [{text: number for text, number in outlook.reasons(filled).items() if number} for filled in (False, True)]
     each = [(outlook.fits(number), outlook.unresolvable(number)) for number in range(len(NAMES))]
-    evicting = outlook.evicting
-    return outlook.slots, outlook.resolvable, outlook.best(), evicting.cheapest(), evicting.reachable(), reasons, each
+    evicting = outlook.preemption
+    return (
+        outlook.slots,
+        outlook.resolvable,
+        outlook.best(),
+        evicting.cheapest(),
+        evicting.slots_after_preemption(),
+        reasons,
+        each,
+    )
 
 
 def anew(tried: NodeCache, shape: PodClass, priority: int) -> FeasibilityCache:
@@ -90,13 +98,13 @@ def anew(tried: NodeCache, shape: PodClass, priority: int) -> FeasibilityCache:
     journal = ChangeLog()
     for number in range(len(tried.nodes)):
         journal.record(number)
-    return FeasibilityCache(tried.lens(shape), priority, tried.nodes, journal, NodeClasses()).refresh()
+    return FeasibilityCache(tried.node_plugins(shape), priority, tried.nodes, journal, NodeClasses()).refresh()
 
 
 def check(tried: NodeCache) -> None:
     for shape in SHAPES:
         for priority in PRIORITIES:
-            assert looked(tried.outlook(shape, priority)) == looked(anew(tried, shape, priority))
+            assert looked(tried.feasibility(shape, priority)) == looked(anew(tried, shape, priority))
 
 
 @given(life=lives, tried_out=lives)
@@ -129,7 +137,7 @@ def test_a_fork_looks_again_only_at_what_changed() -> None:
         return ""
 
     shape = PodClasses().of(TEMPLATES[0])
-    lens = replace(here.lens(shape), unmarked=(("noted", noted),))
+    lens = replace(here.node_plugins(shape), filters_without_taints=(("noted", noted),))
     journal = ChangeLog()
     for number in range(len(NAMES)):
         journal.record(number)
@@ -137,7 +145,7 @@ def test_a_fork_looks_again_only_at_what_changed() -> None:
     assert "".join(seen) == NAMES
     twin = here.fork()
     there = journal.fork()
-    twin.describe("c", node("c", 4))
+    twin.set_node("c", node("c", 4))
     there.record(2)
     assert outlook.fork(twin.nodes, there).refresh().slots == outlook.slots + 1
     assert outlook.for_priority(3, here.nodes, journal).refresh().slots == outlook.slots

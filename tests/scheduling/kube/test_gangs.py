@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Unschedulable
 from gpuconsole.model.volcano import PodGroup
-from gpuconsole.scheduling.placement import HalfPlaced, PlacementDeadlock
+from gpuconsole.scheduling.placement import PartiallyPlacedGang, PlacementDeadlock
 from tests.support.kube_cluster import Cluster, gang, node, pod, pods, template
 
 FOUR = tuple(node(f"node-{number}") for number in range(1, 5))
@@ -85,8 +85,8 @@ def test_two_jobs_in_each_others_way_are_named() -> None:
     found = cluster.placement.deadlock()
     assert found == PlacementDeadlock(
         (
-            HalfPlaced(gang="default/a", job="Job/default/a", placed=4, size=6, gpus_held=4, gpus_missing=2),
-            HalfPlaced(gang="default/b", job="Job/default/b", placed=4, size=6, gpus_held=4, gpus_missing=2),
+            PartiallyPlacedGang(gang="default/a", job="Job/default/a", placed=4, size=6, gpus_held=4, gpus_missing=2),
+            PartiallyPlacedGang(gang="default/b", job="Job/default/b", placed=4, size=6, gpus_held=4, gpus_missing=2),
         ),
         0,
     )

@@ -40,7 +40,7 @@ def around(placed: Mapping[str, list[Pod]], **namespaces: Mapping[str, str]) -> 
 
 
 def refused(one: Pod, there: StaticPodLister) -> dict[str, str]:
-    found = inter_pod_affinity.nearness(one, there)
+    found = inter_pod_affinity.affinity_counts(one, there)
     reasons = {name: inter_pod_affinity.refusal(one, node, found) for name, node in NODES.items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
@@ -191,7 +191,7 @@ SPREAD: dict[str, tuple[Pod, Mapping[str, list[Pod]], dict[str, str]]] = {
 @pytest.mark.parametrize("name", SPREAD)
 def test_pods_are_spread(name: str) -> None:
     one, placed, wanted = SPREAD[name]
-    spreads = pod_topology_spread.hard_spreads(one, PodClasses().of(one.template), around(placed))
+    spreads = pod_topology_spread.hard_constraint_states(one, PodClasses().of(one.template), around(placed))
     reasons = {name: pod_topology_spread.refusal(node, spreads) for name, node in NODES.items()}
     assert {name: reason for name, reason in reasons.items() if reason} == wanted
 
@@ -201,7 +201,7 @@ def test_nodes_that_a_pod_cannot_use_are_no_domains_if_so_told() -> None:
     there = StaticPodLister(nodes, lambda name: [pod("w")] if name == "a1" else [])
     for honors, reason in ((True, ""), (False, SKEWED)):
         one = pod("p", spread=(even(honors_taints=honors),))
-        spreads = pod_topology_spread.hard_spreads(one, PodClasses().of(one.template), there)
+        spreads = pod_topology_spread.hard_constraint_states(one, PodClasses().of(one.template), there)
         assert pod_topology_spread.refusal(nodes["a1"], spreads) == reason
 
 
@@ -247,4 +247,4 @@ def test_large_images_that_many_hold_draw_a_pod() -> None:
         return [images.score(one, node) for node in nodes]
 
     assert (score("model:1"), score("small"), score("unknown:2")) == ([50, 50, 0], [0, 0, 0], [0, 0, 0])
-    assert (images.known, Images([nodes[2]]).known) == (True, False)
+    assert (images.has_images, Images([nodes[2]]).has_images) == (True, False)

@@ -143,7 +143,7 @@ def rebuilt(world: World, policy: dict[str, Any]) -> KubePlacement:
     things: list[Object] = [BUDGET, *world.machines.values(), *world.pods.values()]
     for thing in things:
         other.apply(thing, world.time)
-    other.recall(world.placement.memory())
+    other.load(world.placement.dump())
     return other
 
 
@@ -226,9 +226,9 @@ def test_nobody_waits_whom_another_look_would_help(steps: list[tuple[Any, ...]],
     for number, step in enumerate(steps):
         world.play(number, step)
     for _ in range(20):
-        alarm = world.placement.alarm()
+        alarm = world.placement.next_timer()
         world.time = max(world.time, alarm or 0)
-        world.placement.stir()
+        world.placement.request_pass()
         if not world.run() and alarm is None:
             break
     # All pods are tried again, as kube-scheduler does with those that were refused five minutes ago.

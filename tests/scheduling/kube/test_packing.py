@@ -14,13 +14,13 @@ from gpuconsole.scheduling.kube.packing.policies import (
     POLICIES,
     Fragmentation,
     FreeCapacity,
-    Name,
     PodDemand,
-    Typical,
+    PolicyName,
+    TypicalPods,
+    best_fit_gpus,
+    first_free_gpus,
     fits,
-    tightest,
-    typical,
-    whole,
+    typical_pods_of,
 )
 from tests.tools.packing_replay import GpuAmounts, Replay, ReplayedPlacement, taken
 
@@ -66,10 +66,10 @@ def test_a_node_takes_a_pod(node: FreeCapacity, demand: PodDemand, want: bool) -
 
 def test_gpus_inside_the_node() -> None:
     node = room(400, 1000, 300, 300, 1000)
-    assert tightest(node, share(300)) == (2,), "the one with the least left that is enough, the lowest index"
-    assert tightest(node, share(350)) == (0,)
-    assert tightest(node, share(401)) == (1,)
-    assert tightest(node, wholes(2)) == whole(node, 2) == (1, 4)
+    assert best_fit_gpus(node, share(300)) == (2,), "the one with the least left that is enough, the lowest index"
+    assert best_fit_gpus(node, share(350)) == (0,)
+    assert best_fit_gpus(node, share(401)) == (1,)
+    assert best_fit_gpus(node, wholes(2)) == first_free_gpus(node, 2) == (1, 4)
 
 
 def test_a_taken_room_has_less_and_remembers_the_kind() -> None:
@@ -81,23 +81,26 @@ def test_a_taken_room_has_less_and_remembers_the_kind() -> None:
 
 def test_typical_pods_are_the_most_frequent_until_95_percent() -> None:
     pods = [share(500)] * 60 + [wholes(1)] * 30 + [no_gpu()] * 5 + [wholes(8)] * 4 + [share(10)]
-    assert typical(pods) == ((share(500), 60), (wholes(1), 30), (no_gpu(), 5))
-    assert typical([*pods, share(10)])[-1] == (wholes(8), 4), "95 of 101 are less than 95 %"
+    assert typical_pods_of(pods) == ((share(500), 60), (wholes(1), 30), (no_gpu(), 5))
+    assert typical_pods_of([*pods, share(10)])[-1] == (wholes(8), 4), "95 of 101 are less than 95 %"
 
 
 def test_typical_pods_are_told_apart_by_models_but_not_by_memory() -> None:
     pods = {PodDemand(cpu=1, memory=8, gpus=1, milli=1000): 2, PodDemand(cpu=1, memory=9, gpus=1, milli=1000): 1}
-    assert typical(pods) == ((PodDemand(cpu=1, gpus=1, milli=1000), 3),)
-    assert typical([share(10, 1, "T4"), share(10, 1, "G2")]) == ((share(10, 1, "T4"), 1), (share(10, 1, "G2"), 1))
+    assert typical_pods_of(pods) == ((PodDemand(cpu=1, gpus=1, milli=1000), 3),)
+    assert typical_pods_of([share(10, 1, "T4"), share(10, 1, "G2")]) == (
+        (share(10, 1, "T4"), 1),
+        (share(10, 1, "G2"), 1),
+    )
 
 
 def test_of_equally_frequent_pods_the_larger_is_typical() -> None:
     pods = {share(500): 95, share(100, 2000): 5, share(100, 3000): 5}
-    assert typical(pods) == ((share(500), 95), (share(100, 3000), 5))
+    assert typical_pods_of(pods) == ((share(500), 95), (share(100, 3000), 5))
 
 
 def test_no_pods_have_no_typical_ones_and_fragment_nothing() -> None:
-    assert typical([]) == ()
+    assert typical_pods_of([]) == ()
     assert NOTHING.of(room(1000, 300)) == 1300, "what nobody asks for is of no use"
 
 
@@ -115,7 +118,7 @@ def test_no_pods_have_no_typical_ones_and_fragment_nothing() -> None:
         pytest.param(((share(500), 1),), room(0, 0), 0, id="a full node has no fragments"),
     ],
 )
-def test_fragments(pods: Typical, node: FreeCapacity, want: float) -> None:
+def test_fragments(pods: TypicalPods, node: FreeCapacity, want: float) -> None:
     assert Fragmentation(pods).of(node) == want
 
 
@@ -252,9 +255,9 @@ def test_the_random_policy_takes_any_gpu_that_has_enough() -> None:
 
 
 def replayed(
-    rooms: list[FreeCapacity], policy: Name, order: list[int], *demands: PodDemand
+    rooms: list[FreeCapacity], policy: PolicyName, order: list[int], *demands: PodDemand
 ) -> list[ReplayedPlacement | None]:
-    replay = Replay(rooms, policy, Fragmentation(typical(demands)), order, Random(1))
+    replay = Replay(rooms, policy, Fragmentation(typical_pods_of(demands)), order, Random(1))
     return [replay.place(demand) for demand in demands]
 
 
@@ -321,10 +324,10 @@ def test_amounts_after_each_pod() -> None:
     st.integers(0, 3),
 )
 def test_a_replay_is_what_scoring_everything_anew_gives(
-    rooms: list[FreeCapacity], demands: list[PodDemand], policy: Name, seed: int
+    rooms: list[FreeCapacity], demands: list[PodDemand], policy: PolicyName, seed: int
 ) -> None:
     """No GPU is ever overdrawn, and what is kept between pods changes nothing."""
-    measure = Fragmentation(typical(demands))
+    measure = Fragmentation(typical_pods_of(demands))
     order = Random(seed).sample(range(len(rooms)), len(rooms))
     replay = Replay(rooms, policy, measure, order, Random(seed))
     left = list(rooms)

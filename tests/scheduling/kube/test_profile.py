@@ -7,9 +7,9 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import PlacementDecision
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY
-from gpuconsole.scheduling.kube.framework_runtime import lens
-from gpuconsole.scheduling.kube.plugins.framework import balance
-from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, describe, seated
+from gpuconsole.scheduling.kube.framework_runtime import prepare_node_plugins
+from gpuconsole.scheduling.kube.plugins.framework import balanced_score
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, with_node, with_pod
 from gpuconsole.scheduling.kube.profile import BackoffSettings, SchedulerProfile, ScoringStrategy, Weights
 from gpuconsole.scheduling.kube.scores import Images, broken_line
 from gpuconsole.scheduling.placement import NodeScore
@@ -25,10 +25,10 @@ def bare(name: str, cpu: int, memory: int, **fields: object) -> Node:
 
 def score(rules: SchedulerProfile, machine: Node, there: dict[str, int], asks: dict[str, int]) -> int:
     shapes = PodClasses(rules)
-    state = describe(NodeState(machine.name), machine)
+    state = with_node(NodeState(machine.name), machine)
     if there:
-        state = seated(state, AssignedPod("default/there", shapes.of(template(requests=there)), 0, 0))
-    return lens(rules, shapes.of(template(requests=asks)), Images(()), None).score(state)
+        state = with_pod(state, AssignedPod("default/there", shapes.of(template(requests=there)), 0, 0))
+    return prepare_node_plugins(rules, shapes.of(template(requests=asks)), Images(()), None).score(state)
 
 
 # Worked out by hand from the formula.
@@ -96,7 +96,7 @@ BALANCES: dict[str, tuple[list[float], int]] = {
 @pytest.mark.parametrize("name", BALANCES)
 def test_balance(name: str) -> None:
     parts, wanted = BALANCES[name]
-    assert balance(parts) == wanted
+    assert balanced_score(parts) == wanted
 
 
 def test_balance_counts_what_is_asked_for_and_not_what_is_supposed() -> None:
@@ -144,7 +144,7 @@ SAMPLES = {(50, 0): 50, (100, 0): 100, (99, 5): 99, (1000, 0): 420, (5000, 0): 5
 
 @pytest.mark.parametrize(("nodes", "percentage"), SAMPLES)
 def test_how_many_nodes_that_fit_are_enough(nodes: int, percentage: int) -> None:
-    assert SchedulerProfile(percentage=percentage).wanted(nodes) == SAMPLES[nodes, percentage]
+    assert SchedulerProfile(percentage=percentage).nodes_to_find(nodes) == SAMPLES[nodes, percentage]
 
 
 def test_nodes_are_searched_zone_by_zone_from_where_the_last_search_ended() -> None:
@@ -155,7 +155,7 @@ def test_nodes_are_searched_zone_by_zone_from_where_the_last_search_ended() -> N
     assert [row.node for row in table.rows[:4]] == ["a00", "b00", "c00", "a01"]
     assert [row.sampled for row in table.rows] == [True] * 100 + [False] * 50
     assert table.chosen == "a00"
-    assert table.tie == tuple(row.node for row in table.rows[1:100])
+    assert table.ties == tuple(row.node for row in table.rows[1:100])
     made.add(pods("p", 2)).run()
     # The first search saw 100 nodes, so the second begins with the 101st.
     assert (made.pods["p-0"].node, made.pods["p-1"].node) == ("a00", "b33")
@@ -172,14 +172,14 @@ def test_a_pod_that_was_refused_waits_a_second_then_two_then_four_up_to_ten() ->
         # Another node comes, and does not help.
         placement.apply(node("b", 0, annotations={"at": str(now)}), now)
         assert placement.schedule(now) == []
-        alarm = placement.alarm()
+        alarm = placement.next_timer()
         assert alarm is not None
         waits.append((alarm - now) // SECOND)
         now = alarm
-        placement.stir()
+        placement.request_pass()
         assert placement.has_pending
         placement.schedule(now)
-        assert placement.alarm() is None, "nothing happened since"
+        assert placement.next_timer() is None, "nothing happened since"
     assert waits == [1, 2, 4, 8, 10, 10]
 
 
@@ -211,17 +211,17 @@ def test_what_backs_off_lives_on_in_a_session_that_is_taken_up_again() -> None:
     again = Cluster(node("a", 1), profile=SchedulerProfile())
     for each in made.pods.values():
         again.add(each)
-    again.placement.recall(made.placement.memory())
+    again.placement.load(made.placement.dump())
     twins = [made.placement, again.placement, made.placement.fork()]
 
     def told(now: int) -> list[tuple[list[PlacementDecision], int | None]]:
-        return [(twin.schedule(now), twin.alarm()) for twin in twins]
+        return [(twin.schedule(now), twin.next_timer()) for twin in twins]
 
     for twin in twins:
         twin.delete("pods", "default/old", 1)
     assert told(1) == [([], SECOND)] * 3
     for twin in twins:
-        twin.stir()
+        twin.request_pass()
     bound = told(SECOND)
     assert bound[0][0]
     assert bound == [bound[0]] * 3

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.scheduling.kube.packing.policies import Name
+from gpuconsole.scheduling.kube.packing.policies import PolicyName
 from tests.support.shared_material import TRACES, needs_traces
 from tests.tools import fgd
 from tests.tools.go_random import GoRandom
@@ -24,7 +24,7 @@ def test_a_permutation_and_a_shuffle_keep_everything() -> None:
     assert sorted(things) == sorted(GoRandom(42).permutation(50)) == list(range(50))
 
 
-PUBLISHED: dict[Name, tuple[float, float]] = {"fgd": (95.14, 95.29), "best-fit": (92.94, 93.13)}
+PUBLISHED: dict[PolicyName, tuple[float, float]] = {"fgd": (95.14, 95.29), "best-fit": (92.94, 93.13)}
 """Allocated GPU % at 100 % and at 130 % arrived: the published run with seed 42, workload default."""
 
 

@@ -31,7 +31,7 @@ def test_every_node_has_a_verdict_of_every_filter_and_a_score_of_every_plugin() 
 def test_a_pod_that_runs_is_judged_as_if_it_came_now() -> None:
     cluster = _cluster()
     table = cluster.placement.scores(cluster.pods["old"])
-    assert (table.chosen, table.tie, table.message) == ("full", (), "")
+    assert (table.chosen, table.ties, table.message) == ("full", (), "")
     assert cluster.placement.gpus_of("default/old") == (0,)
 
 

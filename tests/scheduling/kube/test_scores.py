@@ -4,10 +4,10 @@ import pytest
 
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Requirement, Taint, Toleration
 from gpuconsole.model.resources import CPU, GPU, MEMORY
-from gpuconsole.scheduling.kube.framework_runtime import lens
-from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, seated
+from gpuconsole.scheduling.kube.framework_runtime import prepare_node_plugins
+from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, with_pod
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, Score
-from gpuconsole.scheduling.kube.scores import Images, least_allocated, most_allocated, scored
+from gpuconsole.scheduling.kube.scores import Images, least_allocated, most_allocated, scored_resources
 from tests.support.kube_cluster import GIB, Cluster, node, pod, pods, template
 
 
@@ -37,15 +37,19 @@ def test_the_score_of_a_node(name: str) -> None:
     machine = node("n", 3, allocatable={CPU: 10_000, MEMORY: 100 * GIB})
     shapes = PodClasses()
     before = shapes.of(template(requests={CPU: 1000, MEMORY: 10 * GIB, GPU: 1}))
-    state = seated(NodeState("n", machine, owners=("",) * 3), AssignedPod("default/there", before, 0, 0))
+    state = with_pod(NodeState("n", machine, owners=("",) * 3), AssignedPod("default/there", before, 0, 0))
     shape = shapes.of(template(requests=wanted))
-    assert lens(policy.rules, shape, Images(()), None).score(state) == score
+    assert prepare_node_plugins(policy.scheduler_profile, shape, Images(()), None).score(state) == score
 
 
 def test_a_weight_for_mig_counts_every_profile() -> None:
     profile = "nvidia.com/mig-1g.10gb"
     shape = PodClasses().of(template(requests={profile: 1}))
-    assert scored(PlacementPolicy().resources, shape) == ((CPU, 1, 100), (MEMORY, 1, 200 * 1024**2), (profile, 5, 1))
+    assert scored_resources(PlacementPolicy().resources, shape) == (
+        (CPU, 1, 100),
+        (MEMORY, 1, 200 * 1024**2),
+        (profile, 5, 1),
+    )
 
 
 PLACES: dict[tuple[Score, int], dict[str, list[str]]] = {

@@ -184,7 +184,7 @@ def test_a_session_built_from_the_same_facts_goes_on_alike() -> None:
     things: list[Object] = [node("b", 2), node("a", 2), *cluster.pods.values()]
     for each in things:
         rebuilt.apply(each, 0)
-    rebuilt.recall(cluster.placement.memory())
+    rebuilt.load(cluster.placement.dump())
     assert rebuilt.schedule(1) == []
     for session in (cluster.placement, rebuilt):
         for gone in [each.key for each in cluster.pods.values() if each.deleted]:

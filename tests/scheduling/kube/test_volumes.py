@@ -85,15 +85,17 @@ TROUBLES: dict[str, tuple[Pod, Storage, str]] = {
 @pytest.mark.parametrize("name", TROUBLES)
 def test_claims_keep_a_pod_from_every_node(name: str) -> None:
     mounting, stored, text = TROUBLES[name]
-    assert volumes.trouble(mounting, stored) == text
+    assert volumes.prefilter_rejection(mounting, stored) == text
 
 
 def test_a_bound_claim_keeps_its_pod_where_its_volume_is() -> None:
     stored = storage(claim(volume="pv", bound=True), volume(node_affinity=IN_A))
-    assert volumes.plan(pod("data"), A, stored) == VolumeBindingPlan("a1")
-    assert volumes.plan(pod("data"), B, stored) == VolumeBindingPlan("b1", reasons=(volumes.ELSEWHERE,))
+    assert volumes.plan_volumes(pod("data"), A, stored) == VolumeBindingPlan("a1")
+    assert volumes.plan_volumes(pod("data"), B, stored) == VolumeBindingPlan(
+        "b1", reasons=(volumes.VOLUME_NODE_AFFINITY,)
+    )
     gone = storage(claim(volume="pv", bound=True))
-    assert volumes.plan(pod("data"), A, gone) == VolumeBindingPlan("a1", reasons=(volumes.VOLUME_GONE,))
+    assert volumes.plan_volumes(pod("data"), A, gone) == VolumeBindingPlan("a1", reasons=(volumes.VOLUME_GONE,))
 
 
 def test_a_claim_gets_the_smallest_volume_that_suits_it_and_none_twice() -> None:
@@ -102,10 +104,10 @@ def test_a_claim_gets_the_smallest_volume_that_suits_it_and_none_twice() -> None
         claim("large", "local", storage=3 * GI),
         *(volume(f"pv-{size}", size) for size in (5, 2, 4)),
     )
-    assert volumes.plan(pod("large", "small"), A, stored) == VolumeBindingPlan(
+    assert volumes.plan_volumes(pod("large", "small"), A, stored) == VolumeBindingPlan(
         "a1", bindings=(("default/small", "pv-2"), ("default/large", "pv-4"))
     )
-    assert volumes.plan(
+    assert volumes.plan_volumes(
         pod("large"), A, storage(claim("large", "local", storage=9 * GI), volume())
     ) == VolumeBindingPlan("a1", reasons=(volumes.NO_VOLUMES,))
 
@@ -113,26 +115,26 @@ def test_a_claim_gets_the_smallest_volume_that_suits_it_and_none_twice() -> None
 def test_a_volume_is_made_where_the_class_allows_it() -> None:
     zonal = StorageClass(name="late", provisioner="x", waits=True, topologies=((Requirement(ZONE, "In", ("a",)),),))
     stored = storage(claim(), zonal)
-    assert volumes.plan(pod("data"), A, stored) == VolumeBindingPlan("a1", provisions=("default/data",))
-    assert volumes.plan(pod("data"), B, stored).reasons == (volumes.NO_VOLUMES,)
+    assert volumes.plan_volumes(pod("data"), A, stored) == VolumeBindingPlan("a1", provisions=("default/data",))
+    assert volumes.plan_volumes(pod("data"), B, stored).reasons == (volumes.NO_VOLUMES,)
 
 
 def test_what_one_pod_was_promised_another_one_does_not_get() -> None:
     stored = storage(claim("one", "local"), claim("two", "local"), claim("new"), volume())
-    first = volumes.plan(pod("one", "new"), A, stored)
-    stored.hold(first)
-    assert volumes.plan(pod("two"), A, stored).reasons == (volumes.NO_VOLUMES,)
-    assert volumes.plan(pod("new", name="q"), B, stored).reasons == (volumes.NO_VOLUMES,)
-    assert volumes.plan(pod("new", name="q"), A, stored).provisions == ("default/new",)
-    stored.release(first)
-    assert volumes.plan(pod("two"), A, stored).bindings == (("default/two", "pv"),)
+    first = volumes.plan_volumes(pod("one", "new"), A, stored)
+    stored.assume(first)
+    assert volumes.plan_volumes(pod("two"), A, stored).reasons == (volumes.NO_VOLUMES,)
+    assert volumes.plan_volumes(pod("new", name="q"), B, stored).reasons == (volumes.NO_VOLUMES,)
+    assert volumes.plan_volumes(pod("new", name="q"), A, stored).provisions == ("default/new",)
+    stored.forget_assumed(first)
+    assert volumes.plan_volumes(pod("two"), A, stored).bindings == (("default/two", "pv"),)
 
 
 def test_a_volume_kept_for_a_claim_is_its_alone() -> None:
     stored = storage(claim("one", "local"), claim("two", "local"), volume(claim="default/one", node_affinity=IN_A))
-    assert volumes.plan(pod("one"), A, stored).bindings == (("default/one", "pv"),)
-    assert volumes.plan(pod("one"), B, stored).reasons == (volumes.NO_VOLUMES,)
-    assert volumes.plan(pod("two"), A, stored).reasons == (volumes.NO_VOLUMES,)
+    assert volumes.plan_volumes(pod("one"), A, stored).bindings == (("default/one", "pv"),)
+    assert volumes.plan_volumes(pod("one"), B, stored).reasons == (volumes.NO_VOLUMES,)
+    assert volumes.plan_volumes(pod("two"), A, stored).reasons == (volumes.NO_VOLUMES,)
 
 
 def test_of_volumes_of_several_places_the_smallest_that_is_reached_is_taken() -> None:
@@ -147,17 +149,17 @@ def test_of_volumes_of_several_places_the_smallest_that_is_reached_is_taken() ->
         volume("anywhere", 4),
     )
     nowhere = Node(name="nowhere")
-    taken = {node.name: volumes.plan(pod("one"), node, stored).bindings[0][1] for node in (A, B, nowhere)}
+    taken = {node.name: volumes.plan_volumes(pod("one"), node, stored).bindings[0][1] for node in (A, B, nowhere)}
     assert taken == {"a1": "a-only", "b1": "both", "nowhere": "not-a"}
-    found = volumes.match(stored.claims["default/one"], None, stored)
+    found = volumes.match_volume(stored.claims["default/one"], None, stored)
     assert found is not None
     assert found.name == "a-only"
 
 
 def test_a_volume_whose_claim_is_gone_is_nobodys_though_a_claim_has_that_name_again() -> None:
     left = volume(claim="default/one", phase="Released")
-    assert volumes.plan(pod("one"), A, storage(claim("one", "local"), left)).reasons == (volumes.NO_VOLUMES,)
-    again = volumes.plan(pod("one"), A, storage(claim("one", "local"), left, volume("z")))
+    assert volumes.plan_volumes(pod("one"), A, storage(claim("one", "local"), left)).reasons == (volumes.NO_VOLUMES,)
+    again = volumes.plan_volumes(pod("one"), A, storage(claim("one", "local"), left, volume("z")))
     assert again.bindings == (("default/one", "z"),)
 
 
@@ -180,15 +182,18 @@ def test_labels_of_a_bound_volume_name_its_zones() -> None:
 def test_a_driver_attaches_so_many_volumes_to_a_node_each_counted_once() -> None:
     stored = storage(claim("one"), claim("two"), claim("three"), CSINode(name="a1", limits={"ebs.csi.aws.com": 2}))
     there = [pod("one", name="x"), pod("one", name="y")]
-    assert volume_filters.limit_refusal(pod("one", "two"), A, there, stored) == ""
-    assert volume_filters.limit_refusal(pod("two", "three"), A, there, stored) == volume_filters.TOO_MANY
-    assert volume_filters.limit_refusal(pod("two", "three"), B, there, stored) == ""
+    assert volume_filters.volume_limit_refusal(pod("one", "two"), A, there, stored) == ""
+    assert volume_filters.volume_limit_refusal(pod("two", "three"), A, there, stored) == volume_filters.TOO_MANY
+    assert volume_filters.volume_limit_refusal(pod("two", "three"), B, there, stored) == ""
 
 
 def test_a_claim_for_one_pod_is_in_use_while_another_pod_has_it() -> None:
     stored = storage(claim(access_modes=(ONE_POD,)))
-    assert volume_filters.use_refusal(pod("data"), [pod("data", name="q")], stored) == volume_filters.IN_USE
-    assert volume_filters.use_refusal(pod("data"), [pod("data"), pod("other", name="q")], stored) == ""
+    assert (
+        volume_filters.read_write_once_pod_refusal(pod("data"), [pod("data", name="q")], stored)
+        == volume_filters.IN_USE
+    )
+    assert volume_filters.read_write_once_pod_refusal(pod("data"), [pod("data"), pod("other", name="q")], stored) == ""
 
 
 def test_only_one_pod_has_a_port_of_its_node() -> None:
@@ -196,7 +201,7 @@ def test_only_one_pod_has_a_port_of_its_node() -> None:
         return Pod(name=name, template=PodTemplate(containers=(Container(ports=taken),)))
 
     anywhere, here, there = HostPort(80), HostPort(80, ip="10.0.0.1"), HostPort(80, ip="10.0.0.2")
-    assert ports.host_port_conflict(serving("p", anywhere), [serving("q", here)]) == ports.NO_PORTS
+    assert ports.host_port_conflict(serving("p", anywhere), [serving("q", here)]) == ports.PORTS_IN_USE
     assert ports.host_port_conflict(serving("p", here), [serving("q", there)]) == ""
     assert ports.host_port_conflict(serving("p", here), [serving("q", HostPort(80, "UDP"))]) == ""
     assert ports.host_port_conflict(serving("p"), [serving("q", anywhere)]) == ""

@@ -147,8 +147,8 @@ def test_memory_and_objects_make_the_same_engine_again() -> None:
         again.apply(thing, world.now)
     for one in world.pods.values():
         again.apply(one, world.now)
-    again.recall(world.engine.memory())
-    assert again.memory() == world.engine.memory()
+    again.load(world.engine.dump())
+    assert again.dump() == world.engine.dump()
     assert not again.has_pending
     world.finish("default/b")
     again.delete("pods", "default/b", world.now)

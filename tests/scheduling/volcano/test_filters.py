@@ -5,7 +5,7 @@ from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, Resourc
 from gpuconsole.model.labels import NodeTerm, Requirement
 from gpuconsole.model.pod_template import Container, HostPort, PodClaim, PodTemplate, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from gpuconsole.scheduling.devices.dra_inventory import Stock
+from gpuconsole.scheduling.devices.dra_inventory import DraInventory
 from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
@@ -65,7 +65,7 @@ def test_a_gang_whose_claims_find_too_few_volumes_does_not_start_and_promises_ar
     made.storage = storage(volume("pv", 2))
     session = opened(made)
     ACTIONS["allocate"](session)
-    assert (session.binds, session.promised, made.storage.held) == ([], {}, {})
+    assert (session.binds, session.promised, made.storage.assumed_volumes) == ([], {}, {})
 
 
 def test_a_gang_is_promised_a_volume_for_each_claim_near_its_pods() -> None:
@@ -105,7 +105,7 @@ def test_devices_are_claimed_unless_the_gate_is_off() -> None:
     made = cluster([A, B], [job([waiting])])
     part = ResourceSlice(name="s", driver="d", pool="p", node="b", devices=(Device(name="gpu"),))
     asked = ResourceClaim(namespace="default", name="c", requests=(DeviceRequest(name="r", device_class="gpu"),))
-    made.stock = Stock(classes={"gpu": DeviceClass(name="gpu")}, slices={"s": part}, claims={asked.key: asked})
+    made.stock = DraInventory(classes={"gpu": DeviceClass(name="gpu")}, slices={"s": part}, claims={asked.key: asked})
     assert (reasons(opened(made), waiting, A), reasons(opened(made), waiting, B)) == (
         ["cannot allocate all claims"],
         [],

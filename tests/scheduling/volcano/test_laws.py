@@ -197,4 +197,4 @@ def test_the_same_objects_lead_to_the_same_decisions_and_a_fork_decides_alike(
     for _ in range(3):
         fork = one.engine.fork()
         assert fork.schedule(one.now + 1) == one.step() == other.step()
-        assert one.engine.memory() == other.engine.memory()
+        assert one.engine.dump() == other.engine.dump()

@@ -2,7 +2,14 @@
 
 from random import Random
 
-from gpuconsole.scheduling.kube.packing.policies import MILLI, Fragmentation, FreeCapacity, Name, PodDemand, typical
+from gpuconsole.scheduling.kube.packing.policies import (
+    MILLI,
+    Fragmentation,
+    FreeCapacity,
+    PodDemand,
+    PolicyName,
+    typical_pods_of,
+)
 from tests.support.shared_material import TRACES
 from tests.tools import fgd
 from tests.tools.bench.report import Report, median
@@ -25,8 +32,8 @@ def packing(report: Report) -> None:
     for policy in fgd.POLICIES:
         placed: set[int] = set()
 
-        def run(policy: Name = policy, placed: set[int] = placed) -> None:
-            replay = Replay(rooms, policy, Fragmentation(typical(demands)), order, Random(42))
+        def run(policy: PolicyName = policy, placed: set[int] = placed) -> None:
+            replay = Replay(rooms, policy, Fragmentation(typical_pods_of(demands)), order, Random(42))
             placed.add(sum(replay.place(demand) is not None for demand in demands))
 
         seconds = median(run, report.runs)

@@ -15,13 +15,13 @@ from msgspec import Struct
 from gpuconsole.model.resources import parse_quantity
 from gpuconsole.scheduling.devices.cel.parsing import (
     BindMacro,
-    Either,
-    Element,
     FieldAccess,
     FunctionCall,
-    Listed,
+    IndexAccess,
+    ListLiteral,
     Literal,
-    Mapped,
+    LogicalOperation,
+    MapLiteral,
     Name,
     Ternary,
     Tree,
@@ -85,7 +85,7 @@ _MOST_REPEATS = 3
 Function = Callable[..., Any]
 
 
-def _whole(value: int) -> int:
+def _checked_integer(value: int) -> int:
     if not -INT64 <= value < INT64:
         raise EvaluationError("integer overflow")
     return value
@@ -96,7 +96,7 @@ def _divide(left: int, right: int) -> int:
     if right == 0:
         raise EvaluationError("division by zero")
     quotient = abs(left) // abs(right)
-    return _whole(quotient if (left < 0) == (right < 0) else -quotient)
+    return _checked_integer(quotient if (left < 0) == (right < 0) else -quotient)
 
 
 def _remainder(left: int, right: int) -> int:
@@ -133,28 +133,28 @@ def _compare(left: Any, right: Any) -> int:
     return int(left > right) - int(left < right)
 
 
-def _ordered(check: Callable[[Any, Any], bool]) -> Mapping[tuple[type, ...], Function]:
+def _comparison_overloads(check: Callable[[Any, Any], bool]) -> Mapping[tuple[type, ...], Function]:
     kinds = (int, float, str, bool)
     return {(a, b): check for a in kinds for b in kinds if a is b or {a, b} == {int, float}}
 
 
 FUNCTIONS: Mapping[str, Mapping[tuple[type, ...], Function]] = {
     "+": {
-        (int, int): lambda a, b: _whole(a + b),
+        (int, int): lambda a, b: _checked_integer(a + b),
         (float, float): lambda a, b: a + b,
         (str, str): _join,
         (list, list): _join,
     },
-    "-": {(int, int): lambda a, b: _whole(a - b), (float, float): lambda a, b: a - b},
-    "*": {(int, int): lambda a, b: _whole(a * b), (float, float): lambda a, b: a * b},
+    "-": {(int, int): lambda a, b: _checked_integer(a - b), (float, float): lambda a, b: a - b},
+    "*": {(int, int): lambda a, b: _checked_integer(a * b), (float, float): lambda a, b: a * b},
     "/": {(int, int): _divide},
     "%": {(int, int): _remainder},
-    "-x": {(int,): lambda a: _whole(-a), (float,): lambda a: -a},
+    "-x": {(int,): lambda a: _checked_integer(-a), (float,): lambda a: -a},
     "!x": {(bool,): lambda a: not a},
-    "<": _ordered(lambda a, b: a < b),
-    "<=": _ordered(lambda a, b: a <= b),
-    ">": _ordered(lambda a, b: a > b),
-    ">=": _ordered(lambda a, b: a >= b),
+    "<": _comparison_overloads(lambda a, b: a < b),
+    "<=": _comparison_overloads(lambda a, b: a <= b),
+    ">": _comparison_overloads(lambda a, b: a > b),
+    ">=": _comparison_overloads(lambda a, b: a >= b),
     "size": {(str,): len, (list,): len, (dict,): len},
     "startsWith": {(str, str): str.startswith},
     "endsWith": {(str, str): str.endswith},
@@ -180,7 +180,7 @@ FUNCTIONS: Mapping[str, Mapping[tuple[type, ...], Function]] = {
 """Name → types of the arguments, for a method with its receiver first → function. `-x` and `!x` are unary."""
 
 
-def apply(name: str, arguments: list[Any]) -> Any:
+def call_function(name: str, arguments: list[Any]) -> Any:
     """Call the overload for the types of the arguments. Raises EvaluationError if there is none."""
     if name in ("==", "!="):
         return _equal(*arguments) == (name == "==")
@@ -210,38 +210,38 @@ def evaluate(tree: Tree, names: Mapping[str, Any]) -> Any:
         case Name(name):
             return names[name]
         case FieldAccess():
-            return _member(tree, names)
-        case Element(of, key):
+            return _field_access(tree, names)
+        case IndexAccess(of, key):
             return _element(evaluate(of, names), evaluate(key, names))
         case FunctionCall(name, arguments):
-            return apply(name, [evaluate(argument, names) for argument in arguments])
-        case Either():
-            return _either(tree, names)
+            return call_function(name, [evaluate(argument, names) for argument in arguments])
+        case LogicalOperation():
+            return _evaluate_logical(tree, names)
         case Ternary(test, then, otherwise):
-            return evaluate(then if _truth(evaluate(test, names)) else otherwise, names)
-        case Listed(items):
+            return evaluate(then if _boolean(evaluate(test, names)) else otherwise, names)
+        case ListLiteral(items):
             return [evaluate(item, names) for item in items]
-        case Mapped(items):
-            return {_key(evaluate(key, names)): evaluate(value, names) for key, value in items}
+        case MapLiteral(items):
+            return {_map_key(evaluate(key, names)): evaluate(value, names) for key, value in items}
         case BindMacro(name, value, body):
             return evaluate(body, {**names, name: evaluate(value, names)})
         case _:
             assert_never(tree)
 
 
-def _truth(value: Any) -> bool:
+def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
         raise EvaluationError("no such overload")
     return value
 
 
-def _key(value: Any) -> str | int | bool:
+def _map_key(value: Any) -> str | int | bool:
     if not isinstance(value, (str, int, bool)):
         raise EvaluationError("unsupported key type")
     return value
 
 
-def _member(tree: FieldAccess, names: Mapping[str, Any]) -> Any:
+def _field_access(tree: FieldAccess, names: Mapping[str, Any]) -> Any:
     owner = evaluate(tree.of, names)
     if not isinstance(owner, Mapping):
         raise EvaluationError(f"no such key: {tree.field}")
@@ -258,17 +258,17 @@ def _element(owner: Any, key: Any) -> Any:
     if not isinstance(owner, Mapping):
         raise EvaluationError("no such overload")
     try:
-        return owner[_key(key)]
+        return owner[_map_key(key)]
     except KeyError:
         raise EvaluationError(f"no such key: {key}") from None
 
 
-def _either(tree: Either, names: Mapping[str, Any]) -> bool:
+def _evaluate_logical(tree: LogicalOperation, names: Mapping[str, Any]) -> bool:
     """Evaluate `||` or `&&`: an operand that decides the result alone wins over errors of the others, as in CEL."""
     failure: EvaluationError | None = None
-    for item in tree.items:
+    for item in tree.operands:
         try:
-            if _truth(evaluate(item, names)) is tree.decisive:
+            if _boolean(evaluate(item, names)) is tree.decisive:
                 return tree.decisive
         except EvaluationError as error:
             failure = failure or error

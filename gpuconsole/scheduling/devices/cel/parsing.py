@@ -1,7 +1,7 @@
 """Recursive-descent parser for CEL: splits an expression into tokens and builds a syntax tree from them.
 
 Unknown names and functions are rejected, and so are expressions that are too long or nested too deep. `&&` and `||`
-have a node type of their own (`Either`), because they may absorb errors of their operands.
+have a node type of their own (`LogicalOperation`), because they may absorb errors of their operands.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 
 from msgspec import Struct
 
-LONGEST = 10_240
+MAX_LENGTH = 10_240
 """Limit of an expression's length, in characters."""
 
 _TOKEN = re.compile(
@@ -44,8 +44,8 @@ class Token(Struct, frozen=True):
 
 def tokens(expression: str) -> Iterator[Token]:
     """Split an expression into tokens, the last of kind `end`. Raises SyntaxProblem."""
-    if len(expression) > LONGEST:
-        raise SyntaxProblem(LONGEST, f"expression is longer than {LONGEST} characters")
+    if len(expression) > MAX_LENGTH:
+        raise SyntaxProblem(MAX_LENGTH, f"expression is longer than {MAX_LENGTH} characters")
     at = 0
     while at < len(expression):
         match = _TOKEN.match(expression, at)
@@ -95,7 +95,7 @@ class FieldAccess(Struct, frozen=True):
     test: bool = False
 
 
-class Element(Struct, frozen=True):
+class IndexAccess(Struct, frozen=True):
     """`of[key]`."""
 
     of: "Tree"
@@ -110,10 +110,10 @@ class FunctionCall(Struct, frozen=True):
     method: bool = False
 
 
-class Either(Struct, frozen=True):
+class LogicalOperation(Struct, frozen=True):
     """Operands joined by `||`, or by `&&`."""
 
-    items: tuple["Tree", ...]
+    operands: tuple["Tree", ...]
     decisive: bool
     """The operand value that decides the result alone: true for `||`, false for `&&`."""
 
@@ -126,13 +126,13 @@ class Ternary(Struct, frozen=True):
     otherwise: "Tree"
 
 
-class Listed(Struct, frozen=True):
+class ListLiteral(Struct, frozen=True):
     """A list, `[item, ...]`."""
 
     items: tuple["Tree", ...]
 
 
-class Mapped(Struct, frozen=True):
+class MapLiteral(Struct, frozen=True):
     """A map, `{key: value, ...}`."""
 
     items: tuple[tuple["Tree", "Tree"], ...]
@@ -146,7 +146,18 @@ class BindMacro(Struct, frozen=True):
     body: "Tree"
 
 
-Tree = Literal | Name | FieldAccess | Element | FunctionCall | Either | Ternary | Listed | Mapped | BindMacro
+Tree = (
+    Literal
+    | Name
+    | FieldAccess
+    | IndexAccess
+    | FunctionCall
+    | LogicalOperation
+    | Ternary
+    | ListLiteral
+    | MapLiteral
+    | BindMacro
+)
 
 
 def height(tree: Tree) -> int:
@@ -162,21 +173,21 @@ def _children(tree: Tree) -> Iterator[Tree]:
     match tree:
         case FieldAccess(of):
             yield of
-        case Element(of, key):
+        case IndexAccess(of, key):
             yield from (of, key)
-        case FunctionCall(arguments=items) | Either(items) | Listed(items):
+        case FunctionCall(arguments=items) | LogicalOperation(items) | ListLiteral(items):
             yield from items
         case Ternary(test, then, otherwise):
             yield from (test, then, otherwise)
-        case Mapped(items):
+        case MapLiteral(items):
             yield from (part for pair in items for part in pair)
         case BindMacro(_, value, body):
             yield from (value, body)
 
 
-DEEPEST = 30
+MAX_DEPTH = 30
 """Limit of nested subexpressions, such as parentheses; each level costs the parser a dozen calls."""
-TALLEST = 120
+MAX_HEIGHT = 120
 """Limit of the height of the tree."""
 _TOO_DEEP = "expression is nested too deep"
 
@@ -187,7 +198,7 @@ _RELATIONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 def parse(expression: str, names: Container[str], functions: Container[str]) -> Tree:
     """Parse an expression that may use only these variable names and functions. Raises SyntaxProblem."""
     tree = _Parser(expression, names, functions).whole()
-    if height(tree) > TALLEST:
+    if height(tree) > MAX_HEIGHT:
         raise SyntaxProblem(0, _TOO_DEEP)
     return tree
 
@@ -234,27 +245,27 @@ class _Parser:
 
     def _expression(self) -> Tree:
         self._depth += 1
-        if self._depth > DEEPEST:
+        if self._depth > MAX_DEPTH:
             raise SyntaxProblem(self._next.column, _TOO_DEEP)
-        tree = self._either()
+        tree = self._or()
         if self._accept("?"):
-            then = self._either()
+            then = self._or()
             self._expect(":")
             tree = Ternary(tree, then, self._expression())
         self._depth -= 1
         return tree
 
-    def _either(self) -> Tree:
-        return self._joined("||", self._both, decisive=True)
+    def _or(self) -> Tree:
+        return self._logical("||", self._and, decisive=True)
 
-    def _both(self) -> Tree:
-        return self._joined("&&", self._relation, decisive=False)
+    def _and(self) -> Tree:
+        return self._logical("&&", self._relation, decisive=False)
 
-    def _joined(self, sign: str, part: Callable[[], Tree], *, decisive: bool) -> Tree:
+    def _logical(self, sign: str, part: Callable[[], Tree], *, decisive: bool) -> Tree:
         items = [part()]
         while self._accept(sign):
             items.append(part())
-        return items[0] if len(items) == 1 else Either(tuple(items), decisive)
+        return items[0] if len(items) == 1 else LogicalOperation(tuple(items), decisive)
 
     def _relation(self) -> Tree:
         return self._chain(
@@ -279,10 +290,10 @@ class _Parser:
     def _member(self) -> Tree:
         tree = self._primary()
         while sign := self._accept(".", "["):
-            tree = self._dotted(tree) if sign == "." else self._indexed(tree)
+            tree = self._field_or_call(tree) if sign == "." else self._index(tree)
         return tree
 
-    def _dotted(self, tree: Tree) -> Tree:
+    def _field_or_call(self, tree: Tree) -> Tree:
         name = self._name()
         if not self._accept("("):
             return FieldAccess(tree, name.value)
@@ -290,10 +301,10 @@ class _Parser:
             return self._bind()
         return self._call(name, (tree,))
 
-    def _indexed(self, tree: Tree) -> Tree:
+    def _index(self, tree: Tree) -> Tree:
         key = self._expression()
         self._expect("]")
-        return Element(tree, key)
+        return IndexAccess(tree, key)
 
     def _name(self) -> Token:
         if self._next.kind != "name":
@@ -312,7 +323,7 @@ class _Parser:
         return BindMacro(name, value, body)
 
     def _call(self, name: Token, receiver: tuple[Tree, ...]) -> Tree:
-        arguments = self._until(")")
+        arguments = self._arguments(")")
         if name.value == "has" and not receiver:
             if len(arguments) == 1 and isinstance(arguments[0], FieldAccess):
                 return FieldAccess(arguments[0].of, arguments[0].field, test=True)
@@ -321,7 +332,7 @@ class _Parser:
             raise SyntaxProblem(name.column, f"undeclared reference to '{name.value}' (in container '')")
         return FunctionCall(name.value, (*receiver, *arguments), method=bool(receiver))
 
-    def _until(self, closing: str) -> list[Tree]:
+    def _arguments(self, closing: str) -> list[Tree]:
         items: list[Tree] = []
         while not self._accept(closing):
             if items:
@@ -338,18 +349,18 @@ class _Parser:
         if token.kind == "text":
             return Literal(unquote(self._take().value))
         if token.kind == "name":
-            return self._word(self._take())
+            return self._identifier(self._take())
         if self._accept("("):
             tree = self._expression()
             self._expect(")")
             return tree
         if self._accept("["):
-            return Listed(tuple(self._until("]")))
+            return ListLiteral(tuple(self._arguments("]")))
         if self._accept("{"):
-            return Mapped(tuple(self._pairs()))
+            return MapLiteral(tuple(self._map_entries()))
         raise self._unexpected()
 
-    def _pairs(self) -> list[tuple[Tree, Tree]]:
+    def _map_entries(self) -> list[tuple[Tree, Tree]]:
         pairs: list[tuple[Tree, Tree]] = []
         while not self._accept("}"):
             if pairs:
@@ -359,7 +370,7 @@ class _Parser:
             pairs.append((key, self._expression()))
         return pairs
 
-    def _word(self, token: Token) -> Tree:
+    def _identifier(self, token: Token) -> Tree:
         if token.value in _CONSTANTS:
             return Literal(_CONSTANTS[token.value])
         if self._accept("("):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.scheduling.heap import ordered
+from gpuconsole.scheduling.heap import heap_sorted
 from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, mig_profile
 from gpuconsole.scheduling.kai.api.tasks import (
     ACTIVE_ALLOCATED,
@@ -288,7 +288,7 @@ def _choose(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: 
     lacking = sum(pod_set.active_allocated < pod_set.minimum for pod_set in job.pod_sets.values())
     groups_left = lacking or 1
     chosen: list[PodInfo] = []
-    for pod_set in ordered(list(job.pod_sets.values()), pod_sets):
+    for pod_set in heap_sorted(list(job.pod_sets.values()), pod_sets):
         if groups_left == 0:
             break
         waiting = [task for task in pod_set.tasks.values() if task.to_allocate(really)]
@@ -296,7 +296,7 @@ def _choose(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: 
             continue
         placed = pod_set.active_allocated
         most = 1 if placed >= pod_set.minimum else pod_set.minimum - placed
-        chosen += ordered(waiting, tasks)[:most]
+        chosen += heap_sorted(waiting, tasks)[:most]
         groups_left -= 1
     return chosen
 
@@ -343,8 +343,8 @@ def tasks_to_evict(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder) -
     sets = list(job.pod_sets.values())
     spare = any(pod_set.active_allocated > pod_set.minimum for pod_set in sets)
     chosen: list[PodInfo] = []
-    for pod_set in ordered(sets, lambda one, other: pod_sets(other, one))[: 1 if spare else len(sets)]:
+    for pod_set in heap_sorted(sets, lambda one, other: pod_sets(other, one))[: 1 if spare else len(sets)]:
         placed = [task for task in pod_set.tasks.values() if task.status in ACTIVE_ALLOCATED]
         most = 1 if pod_set.active_allocated > pod_set.minimum else pod_set.active_allocated
-        chosen += ordered(placed, lambda one, other: tasks(other, one))[:most]
+        chosen += heap_sorted(placed, lambda one, other: tasks(other, one))[:most]
     return chosen, len(chosen) < job.active_allocated

@@ -6,7 +6,7 @@ binds volumes after the session; here no other task of the session gets a volume
 
 from collections.abc import Iterator
 
-from gpuconsole.scheduling.devices.dra_inventory import MOST_USERS
+from gpuconsole.scheduling.devices.dra_inventory import MAX_USERS
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, conditions, node_matches, request_quota, untolerated
 from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements
@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kai.job_placement import choose_gpus
 from gpuconsole.scheduling.kai.messages import NodeError, digits, number
 from gpuconsole.scheduling.kai.session import WHOLE_GPU, KaiSession
 from gpuconsole.scheduling.kube import inter_pod_affinity, volumes
-from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, StaticPodLister, nearness
+from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, StaticPodLister, affinity_counts
 from gpuconsole.scheduling.kube.plugins.framework import host_port_conflict
 
 
@@ -37,7 +37,7 @@ class Neighbours:
     def _near(self, task: PodInfo) -> InterPodAffinityState:
         known, now = self._found, len(self._session.changes)
         if known is None or known[:2] != (task.uid, now):
-            found = nearness(task.spec.pod, surroundings(self._session, task))
+            found = affinity_counts(task.spec.pod, surroundings(self._session, task))
             known = self._found = task.uid, now, found
         return known[2]
 
@@ -56,26 +56,26 @@ def volume_refusal(session: KaiSession, task: PodInfo, node: KaiNodeInfo) -> tup
     pod = task.spec.pod
     if not pod.template.volumes:
         return ()
-    lacking = volumes.trouble(pod, session.storage)
-    return (lacking,) if lacking else volumes.plan(pod, node.node, session.storage).reasons
+    lacking = volumes.prefilter_rejection(pod, session.storage)
+    return (lacking,) if lacking else volumes.plan_volumes(pod, node.node, session.storage).reasons
 
 
 def hold_volumes(session: KaiSession, task: PodInfo) -> None:
     """Assume that a placed task has its volumes, so that no other task gets them."""
     pod, seat = task.spec.pod, session.nodes.get(task.node)
-    if not pod.template.volumes or seat is None or volumes.trouble(pod, session.storage):
+    if not pod.template.volumes or seat is None or volumes.prefilter_rejection(pod, session.storage):
         return
-    plan = volumes.plan(pod, seat.node, session.storage)
-    if plan.waits:
+    plan = volumes.plan_volumes(pod, seat.node, session.storage)
+    if plan.needs_binding:
         session.promised[task.uid] = plan
-        session.storage.hold(plan)
+        session.storage.assume(plan)
 
 
 def release_volumes(session: KaiSession, task: PodInfo) -> None:
     """Undo `hold_volumes` for a task that lost its node."""
     plan = session.promised.pop(task.uid, None)
     if plan is not None:
-        session.storage.release(plan)
+        session.storage.forget_assumed(plan)
 
 
 PREDICATES = (
@@ -111,7 +111,7 @@ class Predicates:
             f"{name}: {reason}.\n"
             for name, reason in (
                 ("DynamicResources", claim_error(session, task)),
-                ("VolumeBinding", volumes.trouble(task.spec.pod, session.storage)),
+                ("VolumeBinding", volumes.prefilter_rejection(task.spec.pod, session.storage)),
                 ("MaxNodePoolResources", too_large(task, self._largest, session.parameters.node_pool)),
             )
             if reason
@@ -309,8 +309,8 @@ def refuse(session: KaiSession, task: PodInfo, job: PodGroupInfo) -> str | None:
         key = f"{task.namespace}/{reference.claim}"
         if claim is None:
             return f'failed to get resource claim {key}: could not find ResourceClaim "{key}"'
-        if len(claim.reserved) >= MOST_USERS:
-            return f"resource claim {key} has reached its maximum number of consumers ({MOST_USERS})"
+        if len(claim.reserved) >= MAX_USERS:
+            return f"resource claim {key} has reached its maximum number of consumers ({MAX_USERS})"
         text = _wrong_queue(claim, reference, job, session.parameters.queue_label)
         if text:
             return f"pod {task.namespace}/{task.name} cannot be scheduled: {text}"

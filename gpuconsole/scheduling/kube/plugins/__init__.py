@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from gpuconsole.scheduling.kube.plugins.framework import (
     NodeLocalFilter,
     NodeUsageFilter,
+    NodeUsageScore,
     PodFilter,
     PodScore,
-    Scoring,
     balanced_allocation_score,
     dynamic_resources_filter,
     image_locality_score,
@@ -53,7 +53,7 @@ NODE_FILTERS: Mapping[str, NodeLocalFilter] = {
 """Filters by the node alone."""
 NODE_USAGE_FILTERS: Mapping[str, NodeUsageFilter] = {FIT: resources_fit_filter}
 """Filters by the resource usage of the node."""
-MEETINGS: Mapping[str, PodFilter] = {
+POD_FILTERS: Mapping[str, PodFilter] = {
     NODE_PORTS: node_ports_filter,
     VOLUME_RESTRICTIONS: volume_restrictions_filter,
     NODE_VOLUME_LIMITS: node_volume_limits_filter,
@@ -64,13 +64,13 @@ MEETINGS: Mapping[str, PodFilter] = {
     CLAIMS: dynamic_resources_filter,
 }
 """Filters that depend on other pods, or on the ports, volumes and devices that the pod claims."""
-NODE_USAGE_SCORES: Mapping[str, Scoring] = {
+NODE_USAGE_SCORES: Mapping[str, NodeUsageScore] = {
     FIT: resources_fit_score,
     BALANCED: balanced_allocation_score,
     IMAGES: image_locality_score,
 }
 """Scores by the resource usage of the node, or its images; they are not normalised."""
-WISHES: Mapping[str, PodScore] = {
+POD_SCORES: Mapping[str, PodScore] = {
     SPREAD: topology_spread_score,
     POD_AFFINITY: inter_pod_affinity_score,
 }

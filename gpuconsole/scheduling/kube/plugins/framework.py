@@ -1,9 +1,9 @@
 """Interfaces of scheduler plugins, and all filter and score plugins except PodTopologySpread.
 
 Some plugins look at one node at a time: at the Node object (`NodeLocalFilter`) or at its resource usage
-(`NodeUsageFilter`, `Scoring`). They are prepared once per pod class. The others depend on pods of any node, or on the
-ports, volumes and devices that the pod claims (`PodFilter`, `PodScore`); they are prepared for each pod. Preparing a
-plugin returns None if it does not apply to the pod (Skip).
+(`NodeUsageFilter`, `NodeUsageScore`). They are prepared once per pod class. The others depend on pods of any node, or
+on the ports, volumes and devices that the pod claims (`PodFilter`, `PodScore`); they are prepared for each pod.
+Preparing a plugin returns None if it does not apply to the pod (Skip).
 
 The registry is `kube.plugins`; a profile enables plugins and sets their weights and arguments. `scores` has the
 arithmetic of node scores, and the scores of NodeAffinity and TaintToleration.
@@ -24,7 +24,7 @@ from gpuconsole.scheduling.kube import filters, inter_pod_affinity, volumes
 from gpuconsole.scheduling.kube.inter_pod_affinity import Domain, InterPodAffinityState, PodLister
 from gpuconsole.scheduling.kube.pod_classes import NodeState, PodClass
 from gpuconsole.scheduling.kube.profile import SchedulerProfile
-from gpuconsole.scheduling.kube.scores import MAX_SCORE, Images, allocation, ratio, scored
+from gpuconsole.scheduling.kube.scores import MAX_SCORE, Images, allocation_score, ratio_score, scored_resources
 from gpuconsole.scheduling.kube.volumes import ClaimsAndVolumes
 
 NodeFilter = Callable[[Node], str]
@@ -42,7 +42,7 @@ class NodeRejection(Struct, frozen=True):
 
     texts: tuple[str, ...]
     """The reasons, each of which counts separately in the FailedScheduling message."""
-    final: bool = False
+    is_unresolvable: bool = False
     """Preemption on the node would not help (UnschedulableAndUnresolvable)."""
 
 
@@ -52,10 +52,10 @@ class PreFilterRejection(Struct, frozen=True):
     text: str
 
 
-class Nearby(PodLister, Protocol):
+class PodsByNodeLister(PodLister, Protocol):
     """Read access to all existing pods, by group and by node, for plugins."""
 
-    def on(self, node: str) -> Iterable[Pod]:
+    def pods_on(self, node: str) -> Iterable[Pod]:
         """The pods of a node."""
 
 
@@ -65,8 +65,8 @@ class PreFilterState(Protocol):
     def refusal(self, node: Node) -> NodeRejection | None:
         """Why the node is rejected; None if it is not."""
 
-    def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "PreFilterState":
-        """The state after these pods are removed from the node (`by` −1) or added to it (1)."""
+    def with_pods_moved(self, node: Node, pods: Iterable[Pod], sign: int) -> "PreFilterState":
+        """The state after these pods are removed from the node (`sign` −1) or added to it (1)."""
 
 
 class PreScoreState(Protocol):
@@ -83,30 +83,30 @@ class PodContext(Struct, frozen=True):
     """The pod that is being scheduled, as plugins that depend on other pods or claims see it."""
 
     pod: Pod
-    shape: PodClass
-    means: ClaimsAndVolumes
+    pod_class: PodClass
+    claims: ClaimsAndVolumes
 
 
 class NodeLocalFilter(Protocol):
     """Prepares a filter that depends only on the Node object, for one class of pods."""
 
-    def __call__(self, rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
+    def __call__(self, profile: SchedulerProfile, pod_class: PodClass) -> NodeFilter | None:
         """The filter for pods of this class; None if it does not apply to them (Skip)."""
 
 
 class NodeUsageFilter(Protocol):
     """Prepares a filter by the resource usage of the node, for one class of pods; None if it does not apply to them."""
 
-    def __call__(self, rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction | None: ...
+    def __call__(self, profile: SchedulerProfile, pod_class: PodClass) -> UsageFilterFunction | None: ...
 
 
-class Scoring(Protocol):
+class NodeUsageScore(Protocol):
     """Prepares a score that depends only on the pod and one node, usually on the node's resource usage.
 
     Returns None for pods that it does not apply to.
     """
 
-    def __call__(self, rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None: ...
+    def __call__(self, profile: SchedulerProfile, pod_class: PodClass, images: Images) -> UsageScoreFunction | None: ...
 
 
 class PodFilter(Protocol):
@@ -116,7 +116,7 @@ class PodFilter(Protocol):
     """
 
     def __call__(
-        self, rules: SchedulerProfile, asker: PodContext, around: Nearby
+        self, profile: SchedulerProfile, context: PodContext, existing_pods: PodsByNodeLister
     ) -> PreFilterState | PreFilterRejection | None: ...
 
 
@@ -126,99 +126,103 @@ class PodScore(Protocol):
     Returns its state; None if it does not apply to the pod.
     """
 
-    def __call__(self, rules: SchedulerProfile, asker: PodContext, around: Nearby) -> PreScoreState | None: ...
+    def __call__(
+        self, profile: SchedulerProfile, context: PodContext, existing_pods: PodsByNodeLister
+    ) -> PreScoreState | None: ...
 
 
-Question = Callable[[Node, Iterable[Pod]], str]
+PodFilterFunction = Callable[[Node, Iterable[Pod]], str]
 """Returns why the node rejects the pod being scheduled while these other pods are on it; empty if it does not."""
 
 
-class Local(Struct, frozen=True):
+class NodePodsFilterState(Struct, frozen=True):
     """PreFilter state of a filter that looks at the pods on the node, some of which preemption may remove."""
 
-    ask: Question
-    on: Callable[[str], Iterable[Pod]]
-    gone: frozenset[str] = frozenset()
+    evaluate: PodFilterFunction
+    pods_on: Callable[[str], Iterable[Pod]]
+    removed: frozenset[str] = frozenset()
     """Keys of existing pods that are assumed to be removed."""
-    come: tuple[tuple[str, Pod], ...] = ()
+    added: tuple[tuple[str, Pod], ...] = ()
     """(node name, pod) of pods that are assumed to be added."""
 
     def refusal(self, node: Node) -> NodeRejection | None:
-        there = [pod for pod in self.on(node.name) if pod.key not in self.gone]
-        there += [pod for name, pod in self.come if name == node.name]
-        text = self.ask(node, there)
+        there = [pod for pod in self.pods_on(node.name) if pod.key not in self.removed]
+        there += [pod for name, pod in self.added if name == node.name]
+        text = self.evaluate(node, there)
         return NodeRejection((text,)) if text else None
 
-    def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Local":
-        if by < 0:
-            return replace(self, gone=self.gone.union(pod.key for pod in pods))
-        return replace(self, come=(*self.come, *((node.name, pod) for pod in pods)))
+    def with_pods_moved(self, node: Node, pods: Iterable[Pod], sign: int) -> "NodePodsFilterState":
+        if sign < 0:
+            return replace(self, removed=self.removed.union(pod.key for pod in pods))
+        return replace(self, added=(*self.added, *((node.name, pod) for pod in pods)))
 
 
-class Fixed(Struct, frozen=True):
+class NodeOnlyFilterState(Struct, frozen=True):
     """PreFilter state of a filter that does not depend on other pods, so preemption never helps."""
 
-    ask: Callable[[Node], tuple[str, ...]]
+    evaluate: Callable[[Node], tuple[str, ...]]
 
     def refusal(self, node: Node) -> NodeRejection | None:
-        texts = self.ask(node)
-        return NodeRejection(texts, final=True) if texts else None
+        texts = self.evaluate(node)
+        return NodeRejection(texts, is_unresolvable=True) if texts else None
 
-    def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Fixed":
+    def with_pods_moved(self, node: Node, pods: Iterable[Pod], sign: int) -> "NodeOnlyFilterState":
         return self
 
 
-def node_unschedulable_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter:
+def node_unschedulable_filter(profile: SchedulerProfile, pod_class: PodClass) -> NodeFilter:
     """NodeUnschedulable: a cordoned node accepts only pods that tolerate its taint."""
-    return lambda node: filters.unschedulable(node, shape)
+    return lambda node: filters.cordon_refusal(node, pod_class)
 
 
-def node_name_filter(rules: SchedulerProfile, shape: PodClass) -> None:
+def node_name_filter(profile: SchedulerProfile, pod_class: PodClass) -> None:
     """NodeName: no filter, as a pod that names its node is already bound to it."""
 
 
-def taint_toleration_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter:
+def taint_toleration_filter(profile: SchedulerProfile, pod_class: PodClass) -> NodeFilter:
     """TaintToleration: rejects nodes with untolerated NoSchedule and NoExecute taints; `scores` counts the others."""
-    return lambda node: filters.tainted(node, shape)
+    return lambda node: filters.taint_refusal(node, pod_class)
 
 
-def node_affinity_filter(rules: SchedulerProfile, shape: PodClass) -> NodeFilter | None:
+def node_affinity_filter(profile: SchedulerProfile, pod_class: PodClass) -> NodeFilter | None:
     """NodeAffinity: node labels that the pod, or the scheduler for every pod, requires; None if neither does."""
-    if rules.added_affinity is None and not shape.node_selector and shape.affinity is None:
+    if profile.added_affinity is None and not pod_class.node_selector and pod_class.affinity is None:
         return None
-    added = rules.added_affinity
+    added = profile.added_affinity
 
     def refuse(node: Node) -> str:
-        if added is not None and not any(filters.term_matches(term, node) for term in added):
+        if added is not None and not any(filters.matches_term(term, node) for term in added):
             return filters.NO_ADDED_AFFINITY
-        return "" if filters.affine(node, shape) else filters.NO_AFFINITY
+        return "" if filters.matches_affinity(node, pod_class) else filters.NO_AFFINITY
 
     return refuse
 
 
-def resources_fit_filter(rules: SchedulerProfile, shape: PodClass) -> UsageFilterFunction:
+def resources_fit_filter(profile: SchedulerProfile, pod_class: PodClass) -> UsageFilterFunction:
     """NodeResourcesFit: rejects nodes with too little free; the reasons are the resources that are lacking."""
 
     def refuse(state: NodeState, priority: int) -> tuple[str, ...]:
-        left = filters.room(state, shape, priority)
-        return () if filters.slots(left, shape) else filters.shortages(left, shape)
+        left = filters.free_resources(state, pod_class, priority)
+        return () if filters.count_fitting(left, pod_class) else filters.shortages(left, pod_class)
 
     return refuse
 
 
-def resources_fit_score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction:
+def resources_fit_score(profile: SchedulerProfile, pod_class: PodClass, images: Images) -> UsageScoreFunction:
     """NodeResourcesFit: scores utilization by LeastAllocated, MostAllocated or RequestedToCapacityRatio."""
-    strategy, lines = rules.strategy, scored(rules.strategy.resources, shape)
+    strategy, lines = profile.strategy, scored_resources(profile.strategy.resources, pod_class)
     if strategy.type == "RequestedToCapacityRatio":
-        return ratio(strategy.shape, lines)
-    return allocation(strategy.type, lines)
+        return ratio_score(strategy.shape, lines)
+    return allocation_score(strategy.type, lines)
 
 
-ALWAYS = (CPU, MEMORY, "ephemeral-storage")
+ALWAYS_BALANCED = (CPU, MEMORY, "ephemeral-storage")
 """Resources that count even for a pod that does not request them."""
 
 
-def balanced_allocation_score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
+def balanced_allocation_score(
+    profile: SchedulerProfile, pod_class: PodClass, images: Images
+) -> UsageScoreFunction | None:
     """NodeResourcesBalancedAllocation: prefers nodes whose resources would be used in equal proportion.
 
     ⌊(1 − standard deviation of the used fractions) · 100⌋; None for a pod that requests none of the balanced resources.
@@ -226,94 +230,110 @@ def balanced_allocation_score(rules: SchedulerProfile, shape: PodClass, images: 
     kube-scheduler up to 1.35, only the balance with the pod on the node counts; later releases compare it with the
     balance without the pod (kubernetes pull request 135573).
     """
-    asked = [name for name, _ in rules.balanced if name in ALWAYS or name in shape.requests]
-    if not any(name in shape.requests for name in asked):
+    asked = [name for name, _ in profile.balanced if name in ALWAYS_BALANCED or name in pod_class.requests]
+    if not any(name in pod_class.requests for name in asked):
         return None
-    return lambda state: balance(_used_fractions(state, shape, asked))
+    return lambda state: balanced_score(_used_fractions(state, pod_class, asked))
 
 
-def _used_fractions(state: NodeState, shape: PodClass, names: list[str]) -> list[float]:
+def _used_fractions(state: NodeState, pod_class: PodClass, names: list[str]) -> list[float]:
     assert state.node is not None
     sizes = ((name, state.node.allocatable.get(name, 0)) for name in names)
-    return [min(1.0, (state.used.get(name, 0) + shape.requests.get(name, 0)) / size) for name, size in sizes if size]
+    return [
+        min(1.0, (state.used.get(name, 0) + pod_class.requests.get(name, 0)) / size) for name, size in sizes if size
+    ]
 
 
-def balance(parts: list[float]) -> int:
+def balanced_score(fractions: list[float]) -> int:
     """The balanced-allocation score, 0 to 100, of the used fraction (0 to 1) of each resource."""
     deviation = 0.0
-    if len(parts) == 2:
-        deviation = abs((parts[0] - parts[1]) / 2)
-    elif len(parts) > 2:
-        mean = sum(parts) / len(parts)
-        deviation = math.sqrt(sum((part - mean) ** 2 for part in parts) / len(parts))
+    if len(fractions) == 2:
+        deviation = abs((fractions[0] - fractions[1]) / 2)
+    elif len(fractions) > 2:
+        mean = sum(fractions) / len(fractions)
+        deviation = math.sqrt(sum((part - mean) ** 2 for part in fractions) / len(fractions))
     return int((1 - deviation) * MAX_SCORE)
 
 
-def image_locality_score(rules: SchedulerProfile, shape: PodClass, images: Images) -> UsageScoreFunction | None:
+def image_locality_score(profile: SchedulerProfile, pod_class: PodClass, images: Images) -> UsageScoreFunction | None:
     """ImageLocality: prefers nodes that hold the pod's images; None if no node reports images, so that all score 0."""
-    if not shape.images or not images.known:
+    if not pod_class.images or not images.has_images:
         return None
-    return lambda state: 0 if state.node is None else images.rate(shape.images, state.node)
+    return lambda state: 0 if state.node is None else images.score_images(pod_class.images, state.node)
 
 
 def volume_binding_filter(
-    rules: SchedulerProfile, asker: PodContext, around: Nearby
-) -> Fixed | PreFilterRejection | None:
+    profile: SchedulerProfile, context: PodContext, existing_pods: PodsByNodeLister
+) -> NodeOnlyFilterState | PreFilterRejection | None:
     """VolumeBinding: rejects nodes that cannot reach the pod's volumes or get volumes for its claims."""
-    if not asker.pod.template.volumes:
+    if not context.pod.template.volumes:
         return None
-    storage = asker.means.storage
-    text = volumes.trouble(asker.pod, storage)
-    return PreFilterRejection(text) if text else Fixed(lambda node: volumes.plan(asker.pod, node, storage).reasons)
+    storage = context.claims.storage
+    text = volumes.prefilter_rejection(context.pod, storage)
+    return (
+        PreFilterRejection(text)
+        if text
+        else NodeOnlyFilterState(lambda node: volumes.plan_volumes(context.pod, node, storage).reasons)
+    )
 
 
-def volume_restrictions_filter(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
+def volume_restrictions_filter(
+    profile: SchedulerProfile, context: PodContext, existing_pods: PodsByNodeLister
+) -> NodePodsFilterState | None:
     """VolumeRestrictions: a ReadWriteOncePod claim can be used by one pod only."""
-    if not asker.pod.template.volumes:
+    if not context.pod.template.volumes:
         return None
-    storage = asker.means.storage
-    return Local(lambda node, others: volumes.use_refusal(asker.pod, others, storage), around.on)
+    storage = context.claims.storage
+    return NodePodsFilterState(
+        lambda node, others: volumes.read_write_once_pod_refusal(context.pod, others, storage), existing_pods.pods_on
+    )
 
 
-def node_volume_limits_filter(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
+def node_volume_limits_filter(
+    profile: SchedulerProfile, context: PodContext, existing_pods: PodsByNodeLister
+) -> NodePodsFilterState | None:
     """NodeVolumeLimits: limits the volumes that a CSI driver attaches to a node."""
-    if not asker.pod.template.volumes:
+    if not context.pod.template.volumes:
         return None
-    storage = asker.means.storage
-    return Local(lambda node, others: volumes.limit_refusal(asker.pod, node, others, storage), around.on)
+    storage = context.claims.storage
+    return NodePodsFilterState(
+        lambda node, others: volumes.volume_limit_refusal(context.pod, node, others, storage), existing_pods.pods_on
+    )
 
 
-def volume_zone_filter(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Fixed | PreFilterRejection | None:
+def volume_zone_filter(
+    profile: SchedulerProfile, context: PodContext, existing_pods: PodsByNodeLister
+) -> NodeOnlyFilterState | PreFilterRejection | None:
     """VolumeZone: bound volumes restrict their pods to the volumes' zones."""
-    if not asker.pod.template.volumes:
+    if not context.pod.template.volumes:
         return None
-    storage = asker.means.storage
-    text = volumes.zone_trouble(asker.pod, storage)
+    storage = context.claims.storage
+    text = volumes.zone_prefilter_rejection(context.pod, storage)
 
     def ask(node: Node) -> tuple[str, ...]:
-        refusal = volumes.zone_refusal(asker.pod, node, storage)
+        refusal = volumes.zone_refusal(context.pod, node, storage)
         return (refusal,) if refusal else ()
 
-    return PreFilterRejection(text) if text else Fixed(ask)
+    return PreFilterRejection(text) if text else NodeOnlyFilterState(ask)
 
 
 def dynamic_resources_filter(
-    rules: SchedulerProfile, asker: PodContext, around: Nearby
-) -> Fixed | PreFilterRejection | None:
+    profile: SchedulerProfile, context: PodContext, existing_pods: PodsByNodeLister
+) -> NodeOnlyFilterState | PreFilterRejection | None:
     """DynamicResources: rejects nodes that cannot provide the devices that the pod claims."""
-    if not asker.pod.template.resource_claims:
+    if not context.pod.template.resource_claims:
         return None
-    stock = asker.means.stock
-    text = allocator.trouble(asker.pod, stock)
+    stock = context.claims.devices
+    text = allocator.prefilter_rejection(context.pod, stock)
 
     def ask(node: Node) -> tuple[str, ...]:
-        reason = allocator.grant(asker.pod, node, stock).reason
+        reason = allocator.allocate_claims(context.pod, node, stock).reason
         return (reason,) if reason else ()
 
-    return PreFilterRejection(text) if text else Fixed(ask)
+    return PreFilterRejection(text) if text else NodeOnlyFilterState(ask)
 
 
-class Near(Struct, frozen=True):
+class InterPodAffinityFilterState(Struct, frozen=True):
     """PreFilter state of InterPodAffinity for one pod: counts of matching pods by topology domain."""
 
     pod: Pod
@@ -322,10 +342,12 @@ class Near(Struct, frozen=True):
 
     def refusal(self, node: Node) -> NodeRejection | None:
         text = inter_pod_affinity.refusal(self.pod, node, self.found)
-        return NodeRejection((text,), final=text == inter_pod_affinity.AFFINITY) if text else None
+        return NodeRejection((text,), is_unresolvable=text == inter_pod_affinity.AFFINITY) if text else None
 
-    def moved(self, node: Node, pods: Iterable[Pod], by: int) -> "Near":
-        return replace(self, found=inter_pod_affinity.moved(self.found, self.pod, node, pods, self.namespaces, by))
+    def with_pods_moved(self, node: Node, pods: Iterable[Pod], sign: int) -> "InterPodAffinityFilterState":
+        return replace(
+            self, found=inter_pod_affinity.with_pods_moved(self.found, self.pod, node, pods, self.namespaces, sign)
+        )
 
 
 class InterPodAffinityScores(Struct, frozen=True):
@@ -340,28 +362,33 @@ class InterPodAffinityScores(Struct, frozen=True):
         return inter_pod_affinity.normalised(raw)
 
 
-def inter_pod_affinity_filter(rules: SchedulerProfile, asker: PodContext, around: PodLister) -> Near | None:
+def inter_pod_affinity_filter(
+    profile: SchedulerProfile, context: PodContext, existing_pods: PodLister
+) -> InterPodAffinityFilterState | None:
     """InterPodAffinity: required terms; None if the pod has none and no existing pod's anti-affinity matches it."""
-    found = inter_pod_affinity.nearness(asker.pod, around)
-    template = asker.pod.template
+    found = inter_pod_affinity.affinity_counts(context.pod, existing_pods)
+    template = context.pod.template
     said = (template.pod_affinity, template.pod_anti_affinity)
-    if not found.shunning and not any(one is not None and one.required for one in said):
+    if not found.existing_anti_affinity and not any(one is not None and one.required for one in said):
         return None
-    return Near(asker.pod, found, around.namespaces)
+    return InterPodAffinityFilterState(context.pod, found, existing_pods.namespaces)
 
 
 def inter_pod_affinity_score(
-    rules: SchedulerProfile, asker: PodContext, around: PodLister
+    profile: SchedulerProfile, context: PodContext, existing_pods: PodLister
 ) -> InterPodAffinityScores | None:
     """InterPodAffinity: preferred terms of the pod and of existing pods; None if none applies."""
     found = inter_pod_affinity.preferred_weights(
-        asker.pod, around, hard_weight=rules.hard_affinity_weight, ignore_theirs=rules.ignore_theirs
+        context.pod,
+        existing_pods,
+        hard_weight=profile.hard_affinity_weight,
+        ignore_existing_preferred=profile.ignore_existing_preferred,
     )
     return InterPodAffinityScores(found) if found else None
 
 
-NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
-ANYWHERE = "0.0.0.0"
+PORTS_IN_USE = "node(s) didn't have free ports for the requested pod ports"
+ALL_ADDRESSES = "0.0.0.0"
 
 
 def host_ports(template: PodTemplate) -> tuple[HostPort, ...]:
@@ -374,18 +401,20 @@ def host_port_conflict(pod: Pod, others: Iterable[Pod]) -> str:
     """Why existing pods conflict with the pod's host ports; empty if they do not."""
     mine = host_ports(pod.template)
     clash = mine and any(
-        _clash(port, taken) for other in others for taken in host_ports(other.template) for port in mine
+        _ports_conflict(port, taken) for other in others for taken in host_ports(other.template) for port in mine
     )
-    return NO_PORTS if clash else ""
+    return PORTS_IN_USE if clash else ""
 
 
-def _clash(one: HostPort, other: HostPort) -> bool:
+def _ports_conflict(one: HostPort, other: HostPort) -> bool:
     same = one.port == other.port and one.protocol == other.protocol
-    return same and (one.ip == other.ip or ANYWHERE in (one.ip, other.ip))
+    return same and (one.ip == other.ip or ALL_ADDRESSES in (one.ip, other.ip))
 
 
-def node_ports_filter(rules: SchedulerProfile, asker: PodContext, around: Nearby) -> Local | None:
+def node_ports_filter(
+    profile: SchedulerProfile, context: PodContext, existing_pods: PodsByNodeLister
+) -> NodePodsFilterState | None:
     """NodePorts: rejects nodes on which a host port of the pod is in use; None for a pod without host ports."""
-    if not host_ports(asker.pod.template):
+    if not host_ports(context.pod.template):
         return None
-    return Local(lambda node, others: host_port_conflict(asker.pod, others), around.on)
+    return NodePodsFilterState(lambda node, others: host_port_conflict(context.pod, others), existing_pods.pods_on)

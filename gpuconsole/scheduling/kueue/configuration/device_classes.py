@@ -15,7 +15,7 @@ from gpuconsole.model.documents.findings import (
     too_long,
     too_many,
 )
-from gpuconsole.scheduling.devices.allocator import fault
+from gpuconsole.scheduling.devices.allocator import compile_error
 from gpuconsole.scheduling.kueue.configuration.form import DeviceClassMappingForm, KueueConfigurationForm, SourceForm
 
 MOST_MAPPINGS = 16
@@ -154,7 +154,7 @@ def _devices(source: SourceForm, path: Path) -> Errors:
     elif faults:
         yield invalid(place, ",".join(faults))
     below = (*path, "deviceSelector", "cel", "expression")
-    problem = fault(source.expression)
+    problem = compile_error(source.expression)
     if not source.expression:
         yield required(below)
     elif problem:

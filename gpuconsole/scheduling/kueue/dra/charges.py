@@ -18,7 +18,7 @@ from gpuconsole.model.devices import CapacityPolicy, Device, DeviceCapacity, Dev
 from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.resources import EMPTY, MAX, Resources, add
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.devices.allocator import selects
+from gpuconsole.scheduling.devices.allocator import matches_device
 from gpuconsole.scheduling.devices.cel.evaluation import EvaluationError
 from gpuconsole.scheduling.devices.cel.parsing import Tree
 from gpuconsole.scheduling.kueue.conditions import on_hold
@@ -62,7 +62,7 @@ def matching(
 
 def _selected(trees: Sequence[Tree], driver: str, device: Device, stage: str, path: str) -> bool:
     try:
-        return selects(trees, driver, device)
+        return matches_device(trees, driver, device)
     except EvaluationError as error:
         detail = f"CEL evaluation error in {stage} for device {device.name}: {error}"
         raise ClaimError(Problem(ProblemKind.INTERNAL, path, detail=detail)) from None

@@ -24,7 +24,7 @@ from gpuconsole.model.devices import (
 )
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import MAX, Resources, format_quantity
-from gpuconsole.scheduling.devices.allocator import compile_selector, selects
+from gpuconsole.scheduling.devices.allocator import compile_selector, matches_device
 from gpuconsole.scheduling.devices.cel.evaluation import EvaluationError
 from gpuconsole.scheduling.devices.cel.parsing import Tree
 from gpuconsole.scheduling.kueue.config import ClassMap, DeviceClassMapping
@@ -291,7 +291,7 @@ def _first(free: Sequence[Published], trees: Sequence[Tree], count: int) -> set[
     for number, (driver, device) in enumerate(free):
         if len(found) >= max(1, count):
             break
-        if selects(trees, driver, device):
+        if matches_device(trees, driver, device):
             found.add(number)
     return found
 

@@ -180,7 +180,7 @@ class Worksheet:
 
     def clone(self) -> "Worksheet":
         """An independent copy."""
-        return Worksheet(self.sub_jobs.clone(), {uid: tasks.clone() for uid, tasks in self.tasks.items()})
+        return Worksheet(self.sub_jobs.copy(), {uid: tasks.copy() for uid, tasks in self.tasks.items()})
 
     def take(self, other: "Worksheet") -> None:
         """Take over the remaining tasks of another worksheet, which a trial has reduced."""
@@ -211,7 +211,7 @@ def worksheet(session: VolcanoSession, job: JobInfo, wanted: Callable[[TaskInfo]
 
 def drained(tasks: Heap[TaskInfo]) -> Iterator[TaskInfo]:
     """The tasks in order, without removing them."""
-    copy = tasks.clone()
+    copy = tasks.copy()
     while copy:
         yield copy.pop()
 
@@ -292,7 +292,7 @@ class DomainSearch:
             tries: dict[str, tuple[list[StatementStep], Heap[TaskInfo]]] = {}
             for hyper_node in gradient:
                 job.reset_fit_errors(sub_job.uid)
-                copy = tasks.clone()
+                copy = tasks.copy()
                 trial = self.placing.tasks(sub_job, copy, hyper_node.name)
                 if trial is not None and trial.operations:
                     tries[hyper_node.name] = saved([trial]), copy

@@ -202,7 +202,7 @@ def _place(
     for name in _hyper_nodes(session, job, sub_job, domain):
         trial = VolcanoStatement(session)
         finder = Finder(session, remembers=remembers)
-        tasks = sheet.tasks[sub_job.uid].clone()
+        tasks = sheet.tasks[sub_job.uid].copy()
         placed = True
         while tasks and placed:
             placed = _reserve(session, queue, finder, trial, tasks.pop(), name, evicted)

@@ -21,19 +21,19 @@ from gpuconsole.model.gpus.mig_resources import DYNAMIC, Division, division_of
 from gpuconsole.model.labels import NodeTerm
 from gpuconsole.model.resources import is_mig
 from gpuconsole.scheduling.devices import allocator
-from gpuconsole.scheduling.devices.gpu_allocation import choose_instances, wanted
+from gpuconsole.scheduling.devices.gpu_allocation import choose_instances, requested_profiles
 from gpuconsole.scheduling.kube import inter_pod_affinity, volumes
 from gpuconsole.scheduling.kube.filters import (
     CORDONED,
     NO_AFFINITY,
     NOT_READY,
     UNSCHEDULABLE,
-    affine,
-    insufficient,
-    tolerated,
-    untolerated,
+    insufficient_reason,
+    is_tolerated,
+    matches_affinity,
+    untolerated_reason,
 )
-from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, has_pod_affinity, nearness
+from gpuconsole.scheduling.kube.inter_pod_affinity import InterPodAffinityState, affinity_counts, has_pod_affinity
 from gpuconsole.scheduling.kube.plugins import pod_topology_spread
 from gpuconsole.scheduling.kube.plugins.framework import host_port_conflict, host_ports
 from gpuconsole.scheduling.kube.plugins.pod_topology_spread import TopologySpreadState
@@ -114,7 +114,7 @@ class NodeUnschedulable(NodeFilter):
     name, stable = "NodeUnschedulable", True
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        out = node.unschedulable and not tolerated(CORDONED, shape.tolerations)
+        out = node.unschedulable and not is_tolerated(CORDONED, shape.tolerations)
         return self.final(UNSCHEDULABLE) if out else None
 
 
@@ -129,7 +129,7 @@ class NodeAffinity(NodeFilter, Prepares):
         return CONFLICT if named and all(names is not None and not names for names in named) else ""
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        return None if affine(node, shape) else self.final(NO_AFFINITY)
+        return None if matches_affinity(node, shape) else self.final(NO_AFFINITY)
 
 
 def _named(term: NodeTerm) -> set[str] | None:
@@ -148,8 +148,8 @@ class TaintToleration(NodeFilter):
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         for taint in node.taints if node.ready else (NOT_READY, *node.taints):
-            if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, shape.tolerations):
-                return self.final(untolerated(taint.key, taint.value))
+            if taint.effect in ("NoSchedule", "NoExecute") and not is_tolerated(taint, shape.tolerations):
+                return self.final(untolerated_reason(taint.key, taint.value))
         return None
 
 
@@ -194,7 +194,7 @@ class InterPodAffinity(NodeFilter, Prepares):
     def _near(self, pod: Pod) -> InterPodAffinityState:
         known, now = self._found, self.placed.changes
         if known is None or known[:2] != (pod.key, now):
-            known = self._found = pod.key, now, nearness(pod, self.placed.without())
+            known = self._found = pod.key, now, affinity_counts(pod, self.placed.without())
         return known[2]
 
 
@@ -223,7 +223,11 @@ class PodTopologySpread(NodeFilter, Prepares):
     def _spreads(self, pod: Pod, shape: PodClass) -> tuple[TopologySpreadState, ...]:
         known, now = self._found, self.placed.changes
         if known is None or known[:2] != (pod.key, now):
-            known = self._found = pod.key, now, pod_topology_spread.hard_spreads(pod, shape, self.placed.without())
+            known = self._found = (
+                pod.key,
+                now,
+                pod_topology_spread.hard_constraint_states(pod, shape, self.placed.without()),
+            )
         return known[2]
 
 
@@ -262,31 +266,33 @@ class DynamicResourcesFilter(NodeFilter, Prepares, Reserves):
         return bool(task.pod.template.resource_claims)
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        return allocator.trouble(task.pod, self._stock)
+        return allocator.prefilter_rejection(task.pod, self._stock)
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        lacking = allocator.trouble(task.pod, self._stock)
+        lacking = allocator.prefilter_rejection(task.pod, self._stock)
         if lacking:
             return self.final(lacking)
-        found = allocator.grant(task.pod, node, self._stock)
+        found = allocator.allocate_claims(task.pod, node, self._stock)
         if not found.reason:
             return None
         return (
-            PredicateStatus(PredicateCode.ERROR, found.reason, self.name) if found.broken else self.final(found.reason)
+            PredicateStatus(PredicateCode.ERROR, found.reason, self.name)
+            if found.is_error
+            else self.final(found.reason)
         )
 
     def reserve(self, task: TaskInfo) -> None:
         node = self._nodes.get(task.node_name)
-        if node is None or not self.concerns(task) or allocator.trouble(task.pod, self._stock):
+        if node is None or not self.concerns(task) or allocator.prefilter_rejection(task.pod, self._stock):
             return
-        found = allocator.grant(task.pod, node, self._stock)
+        found = allocator.allocate_claims(task.pod, node, self._stock)
         if not found.reason:
             self._granted[task.key] = found
-            self._stock.hold(task.key, found.allocations, found.shared)
+            self._stock.assume(task.key, found.allocations, found.shared)
 
     def release(self, task: TaskInfo) -> None:
         if self._granted.pop(task.key, None) is not None:
-            self._stock.release(task.key)
+            self._stock.forget_assumed(task.key)
 
 
 class MigInstances(NodeFilter, Reserves):
@@ -310,7 +316,7 @@ class MigInstances(NodeFilter, Reserves):
         if division is None or self._choice(division, task, node.name) is not None:
             return None
         asked = next(name for name in shape.requests if is_mig(name))
-        return self.resolvable(insufficient(asked))
+        return self.resolvable(insufficient_reason(asked))
 
     def reserve(self, task: TaskInfo) -> None:
         division = self._divisions.get(task.node_name)
@@ -326,7 +332,7 @@ class MigInstances(NodeFilter, Reserves):
         """The instances that the task would get beside all held ones, including those of terminating pods."""
         others = (one for one in self._infos[node].tasks.values() if one.key != task.key)
         taken = {one for other in others for one in other.pod.slices or self._given.get(other.key, ())}
-        return choose_instances(division, taken, wanted(division, task.pod.template.requests))
+        return choose_instances(division, taken, requested_profiles(division, task.pod.template.requests))
 
 
 BIND_TIMEOUT = 600
@@ -354,7 +360,7 @@ class NodeVolumeLimits(VolumeFilter, Prepares):
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         others = self.placed.on(node.name).values()
-        reason = volumes.limit_refusal(task.pod, node, others, self.storage)
+        reason = volumes.volume_limit_refusal(task.pod, node, others, self.storage)
         return self.resolvable(reason) if reason else None
 
 
@@ -364,7 +370,7 @@ class VolumeZone(VolumeFilter, Prepares):
     name = "VolumeZone"
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        return volumes.zone_trouble(task.pod, self.storage)
+        return volumes.zone_prefilter_rejection(task.pod, self.storage)
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
         reason = volumes.zone_refusal(task.pod, node, self.storage)
@@ -422,35 +428,35 @@ class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
         self.arguments = arguments
 
     def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        return volumes.trouble(task.pod, self.storage)
+        return volumes.prefilter_rejection(task.pod, self.storage)
 
     def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        lacking = volumes.trouble(task.pod, self.storage)
-        reasons = (lacking,) if lacking else volumes.plan(task.pod, node, self.storage).reasons
+        lacking = volumes.prefilter_rejection(task.pod, self.storage)
+        reasons = (lacking,) if lacking else volumes.plan_volumes(task.pod, node, self.storage).reasons
         return self.final(", ".join(reasons)) if reasons else None
 
     def reserve(self, task: TaskInfo) -> None:
         node = self.nodes.get(task.node_name)
-        if node is None or not task.pod.template.volumes or volumes.trouble(task.pod, self.storage):
+        if node is None or not task.pod.template.volumes or volumes.prefilter_rejection(task.pod, self.storage):
             return
-        plan = volumes.plan(task.pod, node, self.storage)
-        if plan.waits:
+        plan = volumes.plan_volumes(task.pod, node, self.storage)
+        if plan.needs_binding:
             self._promised[task.key] = plan
-            self.storage.hold(plan)
+            self.storage.assume(plan)
 
     def release(self, task: TaskInfo) -> None:
         plan = self._promised.pop(task.key, None)
         if plan is not None:
-            self.storage.release(plan)
+            self.storage.forget_assumed(plan)
 
     def scores(self, task: TaskInfo, nodes: Sequence[Node]) -> dict[str, float]:
         """How full the volumes of the pod's claims would be, by the shape; empty without StorageCapacityScoring.
 
         Volumes that have to be provisioned do not count, because the capacity of drivers is unknown.
         """
-        if not self.arguments.shape or volumes.trouble(task.pod, self.storage):
+        if not self.arguments.shape or volumes.prefilter_rejection(task.pod, self.storage):
             return {}
-        plans = {node.name: volumes.plan(task.pod, node, self.storage) for node in nodes}
+        plans = {node.name: volumes.plan_volumes(task.pod, node, self.storage) for node in nodes}
         return {name: float(self.arguments.weight * self._score(plan)) for name, plan in plans.items() if plan.bindings}
 
     def _score(self, plan: VolumeBindingPlan) -> int:

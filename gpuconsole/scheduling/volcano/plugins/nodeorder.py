@@ -22,7 +22,14 @@ from gpuconsole.scheduling.kube import inter_pod_affinity
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.plugins import pod_topology_spread
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
-from gpuconsole.scheduling.kube.scores import MAX_SCORE, Images, dislikes, least_allocated, most_allocated, preference
+from gpuconsole.scheduling.kube.scores import (
+    MAX_SCORE,
+    Images,
+    least_allocated,
+    most_allocated,
+    preferred_weight,
+    untolerated_prefer_no_schedule,
+)
 from gpuconsole.scheduling.volcano.api.job import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodePods
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, qos_of
@@ -115,8 +122,8 @@ class NodeorderPlugin(VolcanoPlugin):
         """A score that depends on more than the node, by node; one number if it is the same for all."""
         match score:
             case "NodeAffinity" if shape.preferred:
-                return _scaled({node.name: preference(node, shape) for node in nodes})
-            case "ImageLocality" if self._images.known:
+                return _scaled({node.name: preferred_weight(node, shape) for node in nodes})
+            case "ImageLocality" if self._images.has_images:
                 return {node.name: self._images.score(pod, node) for node in nodes}
             case "InterPodAffinity" if self._placed.picky or has_pod_affinity(pod):
                 return inter_pod_affinity.scores(pod, nodes, self._around, hard_weight=0)
@@ -131,7 +138,7 @@ class NodeorderPlugin(VolcanoPlugin):
             return MAX_SCORE
         known = self._disliked.get(shape)
         if known is None:
-            every = {name: dislikes(node, shape) for name, node in self._placed.nodes.items()}
+            every = {name: untolerated_prefer_no_schedule(node, shape) for name, node in self._placed.nodes.items()}
             known = self._disliked[shape] = every if any(every.values()) else {}
         if not known:
             return MAX_SCORE
@@ -178,7 +185,7 @@ class NodeRequests:
         """The mean of a score formula for cpu and memory; `measure` gets (used with the pod, capacity)."""
         counted = self._sums(node)[2]
         found = [
-            measure(counted.get(name, 0) + shape.counted[name], node.allocatable[name])
+            measure(counted.get(name, 0) + shape.score_requests[name], node.allocatable[name])
             for name in (CPU, MEMORY)
             if node.allocatable.get(name)
         ]
@@ -209,7 +216,7 @@ class NodeRequests:
         known = self._known.get(node.name)
         if known is None or known[0] != version:
             shapes = [self._shapes.of(pod.template) for pod in self._placed.on(node.name).values()]
-            requested, counted = add(*(s.requests for s in shapes)), add(*(s.counted for s in shapes))
+            requested, counted = add(*(s.requests for s in shapes)), add(*(s.score_requests for s in shapes))
             offered, asked = map(node.allocatable.get, BALANCED), map(requested.get, BALANCED)
             amounts = (*offered, *asked, *map(counted.get, BALANCED))
             known = self._known[node.name] = version, requested, counted, amounts

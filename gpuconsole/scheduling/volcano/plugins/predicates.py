@@ -12,7 +12,7 @@ from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.volcano import GroupAffinity
 from gpuconsole.scheduling.kube import inter_pod_affinity
-from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity, nearness
+from gpuconsole.scheduling.kube.inter_pod_affinity import affinity_counts, has_pod_affinity
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.volcano.api.job import POD_NUMBER_EXCEEDED, FitError, JobInfo, PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
@@ -115,7 +115,7 @@ class PredicatesPlugin(VolcanoPlugin):
             if near is None or node.node is None or not (placed.picky or has_pod_affinity(task.pod)):
                 return None
             found = near.judge(
-                inter_pod_affinity.refusal(task.pod, node.node, nearness(task.pod, placed.without(gone)))
+                inter_pod_affinity.refusal(task.pod, node.node, affinity_counts(task.pod, placed.without(gone)))
             )
             return FitError((found,), task.key, node.name) if found else None
 
