@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from types import FrameType
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
+from msgspec import Struct
 
-from gpuconsole import __version__
 from gpuconsole.cli.options import OpenRequest, clustered, configured
 from gpuconsole.cli.run import HeadlessConsole, log_to, open_console
 from gpuconsole.errors import ClusterError, HistoryError, UsageError
@@ -38,7 +38,7 @@ from gpuconsole.store.private import OWNER_ONLY_FILE, make_private_file, make_pr
 from gpuconsole.store.schema import history_errors, open_for_reading
 
 if TYPE_CHECKING:
-    from gpuconsole.services.metrics import Estimates, Listener, MetricsServer, MetricsSource
+    from gpuconsole.cli.metrics import MetricsServer
 
 LOG = logging.getLogger(__name__)
 REPORT = 60.0
@@ -48,14 +48,23 @@ STALLED = 120.0
 reached it does not, because the backend reconnects."""
 
 
-class ListenerType(click.ParamType["Listener"]):
+class Listener(Struct, frozen=True):
+    """The address on which metrics are served; an empty host stands for all interfaces."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = self.host or "0.0.0.0"
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+class ListenerType(click.ParamType[Listener]):
     """An address to listen on, `HOST:PORT` or `:PORT` for all interfaces; of IPv6 `[HOST]:PORT`."""
 
     name = "address"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Listener":
-        from gpuconsole.services.metrics import Listener
-
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Listener:
         if isinstance(value, Listener):
             return value
         host, colon, port = str(value).rpartition(":")
@@ -113,7 +122,7 @@ def command(
     request: OpenRequest,
     speed: float | None,
     history: Path | None,
-    metrics: "Listener | None",
+    metrics: Listener | None,
     estimates: bool,
     budgets: tuple[Budget, ...],
     install_service: bool,
@@ -156,7 +165,7 @@ def wait_for_signals() -> threading.Event:
 
 
 def run_headless(
-    console: Console, recorded: Path | None, metrics: "Listener | None", budgets: Sequence[Budget] = ()
+    console: Console, recorded: Path | None, metrics: Listener | None, budgets: Sequence[Budget] = ()
 ) -> int:
     """Run a console without a screen until SIGTERM, SIGINT or SIGHUP; returns the exit status.
 
@@ -212,7 +221,8 @@ def _problems(status: ConsoleStatus) -> Iterable[str]:
         yield unseen
 
 
-def _serve(console: Console, listener: "Listener", budgets: Sequence[Budget]) -> "MetricsServer":
+def _serve(console: Console, listener: Listener, budgets: Sequence[Budget]) -> "MetricsServer":
+    from gpuconsole.cli.metrics import serve
     from gpuconsole.services.metrics import BackgroundEstimates
 
     return serve(
@@ -223,29 +233,6 @@ def _serve(console: Console, listener: "Listener", budgets: Sequence[Budget]) ->
         unhealthy=lambda: unhealthy(console.status),
         unready=lambda: unready(console.status),
     )
-
-
-def serve(
-    source: "MetricsSource",
-    listener: "Listener",
-    budgets: Sequence[Budget],
-    *,
-    estimates: "Estimates | None" = None,
-    unhealthy: Callable[[], str] = str,
-    unready: Callable[[], str] = str,
-) -> "MetricsServer":
-    """Serve the metrics of a source. Raises UsageError if the address cannot be used.
-
-    `unhealthy` and `unready` return why a probe must fail; empty if it must not.
-    """
-    from gpuconsole.services.metrics import ClusterCollector, MetricsServer
-    from gpuconsole.ui.names import called
-
-    collector = ClusterCollector(source, version=__version__, job_name=called, estimates=estimates, budgets=budgets)
-    try:
-        return MetricsServer(listener, collector, unhealthy=unhealthy, unready=unready)
-    except OSError as error:
-        raise UsageError(f"cannot serve metrics on {listener}: {error.strerror}; choose another address") from error
 
 
 def unhealthy(status: ConsoleStatus) -> str:
@@ -286,7 +273,7 @@ WantedBy=default.target
 def _install(
     request: OpenRequest,
     history: Path | None,
-    metrics: "Listener | None",
+    metrics: Listener | None,
     estimates: bool,
     budgets: Sequence[Budget],
 ) -> int:
@@ -336,7 +323,7 @@ def _executable() -> list[str]:
     return [str(Path(found).absolute())] if found else [sys.executable, "-m", "gpuconsole"]
 
 
-def _arguments(request: OpenRequest, context: str, history: Path | None, metrics: "Listener | None") -> list[str]:
+def _arguments(request: OpenRequest, context: str, history: Path | None, metrics: Listener | None) -> list[str]:
     """Return the options of the unit: those given, with the context pinned and absolute paths; never a password."""
     for address in (request.prometheus, request.kueue_metrics, *request.dcgm):
         if address and "@" in urlsplit(address).netloc:

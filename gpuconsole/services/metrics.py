@@ -10,19 +10,13 @@ Names and units follow Prometheus' rules. `training_job_cost_usd` has no prefix,
 
 import logging
 import math
-import socket
-import socketserver
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
-from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from msgspec import Struct
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -670,87 +664,3 @@ def _space_and_name(key: str) -> tuple[str, str]:
     """Split the key of a workload, `namespace/name`, or of a job or pod, `Kind/namespace/name`."""
     space, _, name = key.rpartition("/")
     return space.rpartition("/")[2], name
-
-
-class Listener(Struct, frozen=True):
-    """The address on which metrics are served; an empty host stands for all interfaces."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = self.host or "0.0.0.0"
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
-
-
-class MetricsServer:
-    """Serves metrics and the state of this process over HTTP, in threads of its own. Mutates.
-
-    `/metrics` is for Prometheus. `/-/healthy` responds 200 while the process works, even if the cluster cannot be
-    reached, and 503 with the reason if it should be restarted; `/-/ready` responds 200 once the cluster is loaded.
-    """
-
-    def __init__(
-        self,
-        listener: Listener,
-        collector: Collector,
-        *,
-        unhealthy: Callable[[], str] = str,
-        unready: Callable[[], str] = str,
-    ) -> None:
-        """Listen; the functions return a reason, or an empty text. Raises OSError if the address cannot be used."""
-        registry = CollectorRegistry()
-        registry.register(collector)
-        ProcessCollector(registry=registry)
-        self._server = make_server(
-            listener.host,
-            listener.port,
-            _pages(make_wsgi_app(registry), {"/-/healthy": unhealthy, "/-/ready": unready}),
-            _server_class(listener.host),
-            _Handler,
-        )
-        self.listener = Listener(listener.host, self._server.server_port)
-        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def _pages(metrics: WSGIApplication, checks: Mapping[str, Callable[[], str]]) -> WSGIApplication:
-    def respond(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "")
-        if path == "/metrics":
-            return metrics(environ, start)
-        if path in checks:
-            problem = checks[path]()
-            status, text = ("503 Service Unavailable", problem) if problem else ("200 OK", "ok")
-        else:
-            status, text = "404 Not Found", "Metrics are at /metrics, probes at /-/healthy and /-/ready"
-        start(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"{text}\n".encode()]
-
-    return respond
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = 10
-    """Seconds after which a client that sends nothing is disconnected."""
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Requests are not logged."""
-
-
-def _server_class(host: str) -> type[WSGIServer]:
-    class Server(socketserver.ThreadingMixIn, WSGIServer):
-        daemon_threads = True
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-
-        def server_bind(self) -> None:
-            # WSGIServer looks up the name of this machine, which may take long.
-            socketserver.TCPServer.server_bind(self)
-            self.server_name, self.server_port = "localhost", self.server_address[1]
-            self.setup_environ()
-
-    return Server
