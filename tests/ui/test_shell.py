@@ -123,7 +123,9 @@ async def test_no_key_means_two_things_on_one_screen(view: str) -> None:
 
 async def test_every_action_of_the_registry_is_offered_somewhere() -> None:
     # Screens of these open on live clusters only: test_live_actions has them.
-    elsewhere = {action.id for action in ACTIONS if action.scope in (Scope.EDIT, Scope.LOGS, Scope.FORWARDS)}
+    # A window of time needs a recorded history: test_trends has one.
+    scopes = (Scope.EDIT, Scope.LOGS, Scope.FORWARDS, Scope.WINDOW)
+    elsewhere = {action.id for action in ACTIONS if action.scope in scopes}
     async with shown() as (app, pilot):
         offered: set[str] = set()
         for view in VIEWS:

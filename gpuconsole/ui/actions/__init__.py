@@ -20,6 +20,7 @@ from gpuconsole.ui.actions.object_actions import (
     SUBMIT,
     TOPOLOGY,
     WHAT_IF,
+    WINDOW,
     WORKLOADS,
 )
 
@@ -35,6 +36,7 @@ ACTIONS: tuple[Action, ...] = (
     *NODES,
     *TOPOLOGY,
     *COST,
+    *WINDOW,
     *WHAT_IF,
     *SUBMIT,
     *MANIFESTS,

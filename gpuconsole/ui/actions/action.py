@@ -13,6 +13,7 @@ class Scope(StrEnum):
     VIEWS = "Screens"
     SIMULATION = "Simulation"
     TABLE = "Tables"
+    WINDOW = "Time window"
     OBJECT = "Selected object"
     WORKLOAD = "Workloads"
     QUEUE = "Queues"

@@ -354,6 +354,27 @@ COST: tuple[Action, ...] = (
 )
 
 
+WINDOW: tuple[Action, ...] = (
+    Action(
+        id="window.longer",
+        keys=("+",),
+        label="longer window",
+        help="Show a longer time: 24 h, 7 d or 30 d.",
+        scope=Scope.WINDOW,
+        footer=True,
+    ),
+    Action(
+        id="window.shorter",
+        keys=("-",),
+        label="shorter window",
+        help="Show a shorter time: 7 d, 24 h or 1 h.",
+        scope=Scope.WINDOW,
+        footer=True,
+    ),
+)
+"""For screens with trends or sums over time; `-` means the last view on the other screens."""
+
+
 MANIFESTS: tuple[Action, ...] = (
     Action(
         id="object.edit",

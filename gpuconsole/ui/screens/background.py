@@ -21,13 +21,19 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
-from typing import Generic
+from itertools import groupby
+from typing import Generic, Protocol
 
 from textual.timer import Timer
 
+from gpuconsole.insight.series import Samples, SeriesKind, hourly
+from gpuconsole.model.clock import DAY, HOUR, MINUTE, Span, Time, next_multiple
+from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.analysis import AnalysisService
+from gpuconsole.ui.actions import Handlers
 from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.widgets.trends import WINDOWS, SeriesName, Trend, TrendWindow, trend_of
 
 LOG = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -229,3 +235,88 @@ class SnapshotWorker(Generic[Answer]):
         self._rested = time.monotonic() + SHARE * took
         self._screen.safely(partial(self._show, answer))
         self._begin()
+
+
+class TrendReader:
+    """Reads the time series of one queue or the whole cluster from the history, for a window that the user changes.
+
+    It reads again when the series or the window changes, or a new minute or hour begins. Not thread-safe: only the
+    screen calls it.
+    """
+
+    def __init__(self, screen: ConsoleScreen, show: Callable[[Trend | None], object], window: int = 0) -> None:
+        """`window` is an index of WINDOWS. `show` gets None if nothing is to be shown, or the history is unreadable."""
+        self._screen = screen
+        self._show = show
+        self._worker = SnapshotWorker(screen, self._read, self._came, reads=True)
+        self._series: SeriesName | None = None
+        self._unit = WHOLE_GPU.noun
+        self._window = window
+        self._asked: tuple[SeriesName | None, TrendWindow, Time] | None = None
+
+    @property
+    def window(self) -> TrendWindow:
+        """The current window."""
+        return WINDOWS[self._window]
+
+    def handlers(self) -> Handlers:
+        """Return the actions that change the window; none without a stored history."""
+        if not self._screen.console.keeps_history:
+            return {}
+        return {"window.longer": lambda: self._change(1), "window.shorter": lambda: self._change(-1)}
+
+    def ask(self, snapshot: Snapshot, series: SeriesName | None, unit: str = WHOLE_GPU.noun) -> None:
+        """Show the trend of a series that ends with this Snapshot; of none, if `series` is None."""
+        if series is None or not self._screen.console.keeps_history:
+            self._series = self._asked = None
+            self._show(None)
+            return
+        self._series, self._unit = series, unit
+        wanted = series, self.window, snapshot.time // self.window.step
+        if wanted != self._asked:
+            self._asked = wanted
+            self._worker.ask(snapshot)
+
+    def _change(self, steps: int) -> None:
+        place = self._window + steps
+        if not 0 <= place < len(WINDOWS):
+            limit = "are the longest" if steps > 0 else "is the shortest"
+            self._screen.flash(f"The {self.window.name} {limit} window")
+            return
+        self._window = place
+        self._screen.redraw()
+
+    def _read(self, snapshot: Snapshot) -> Trend | None:
+        series, window = self._series, self.window
+        if series is None:
+            return None
+        try:
+            found = read_samples(self._screen.console.samples, series, window, snapshot.time)
+        except ConsoleError as error:
+            LOG.warning("The trends cannot be read: %s", error)
+            return None
+        return trend_of(found, series, window, snapshot.time, self._unit)
+
+    def _came(self, trend: Trend | None) -> None:
+        if trend is None or (trend.series, trend.window) == (self._series, self.window):
+            self._show(trend)
+
+
+class ReadSamples(Protocol):
+    """Reads recorded samples, as `Console.samples` does."""
+
+    def __call__(
+        self, since: Time, until: Time, span: Span, *, kind: SeriesKind | None = None, name: str | None = None
+    ) -> list[Samples]: ...
+
+
+def read_samples(read: ReadSamples, series: SeriesName, window: TrendWindow, now: Time) -> list[Samples]:
+    """Read the samples of a window, oldest first; hours that are not reduced yet are reduced from their minutes."""
+    until = next_multiple(now, window.step)
+    since = until - window.span
+    found = read(since, until, window.step, kind=series.kind, name=series.name)
+    if window.step == MINUTE:
+        return found
+    begin = max(found[-1].time + window.step if found else since, until - 2 * DAY)
+    minutes = read(begin, until, MINUTE, kind=series.kind, name=series.name)
+    return [*found, *(hourly(list(hour)) for _, hour in groupby(minutes, lambda one: one.time // HOUR))]

@@ -81,10 +81,15 @@ def place(grid: Grid[Any]) -> Painted:
 LOG = logging.getLogger(__name__)
 ACTION_LOG = logging.getLogger("gpuconsole.ui.actions")
 
-WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE, Scope.ANSWERS)
+WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE, Scope.WINDOW, Scope.ANSWERS)
 """Scopes that are the same on every screen; they come last in the footer."""
 EVERY_OBJECT = ("object.describe", "object.yaml", "object.menu")
 """Actions of all objects; in the footer they come after the actions of the selected object's kind."""
+
+
+def _yields(action: Action) -> bool:
+    """True for an action that is not offered where the screen uses one of its keys."""
+    return action.scope is Scope.ANSWERS or action.id == "app.last"
 
 
 Answer = TypeVar("Answer")
@@ -204,8 +209,8 @@ class ActingScreen(AskingScreen):
         here = {**self.console_app.handlers(), **self.handlers()}
         found = [action for action in ACTIONS if action.id in here and not self._has_nothing_to_say(action)]
         # A report keeps its key unless the screen uses that key itself; `:` opens it everywhere.
-        own = {key for action in found if action.scope is not Scope.ANSWERS for key in action.keys}
-        return [action for action in found if action.scope is not Scope.ANSWERS or own.isdisjoint(action.keys)]
+        own = {key for action in found if not _yields(action) for key in action.keys}
+        return [action for action in found if not _yields(action) or own.isdisjoint(action.keys)]
 
     def _has_nothing_to_say(self, action: Action) -> bool:
         """Whether `explain` has nothing to explain, so that it is not offered."""

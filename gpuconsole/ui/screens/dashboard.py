@@ -29,12 +29,13 @@ from gpuconsole.ui.queue_table import (
     kueue_alerts,
     tree_rows,
 )
-from gpuconsole.ui.screens.background import SnapshotWorker
+from gpuconsole.ui.screens.background import SnapshotWorker, TrendReader
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.gpumap import GpuMap
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, gauge, spark
+from gpuconsole.ui.widgets.trends import WHOLE_CLUSTER, Trend, TrendPane
 
 LOG = logging.getLogger(__name__)
 URGENT = (
@@ -66,12 +67,13 @@ class DashboardScreen(ConsoleScreen):
 
     view = "dashboard"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-roomy")]
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-high")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-high"), (44, "-tall")]
 
     def __init__(self) -> None:
         super().__init__()
         self._answers = SnapshotWorker(self, _answer, self._show_answer)
         self._hours = SnapshotWorker(self, self._count_hour, self._show_hour, reads=True)
+        self._trends = TrendReader(self, self._show_trend)
         self._summary: tuple[Sequence[Cell], ...] = (("", "", ""),) * 3
         """The lines of the first three panels."""
         self._window = "Last hour"
@@ -83,6 +85,7 @@ class DashboardScreen(ConsoleScreen):
             yield Lines(id="waiting", classes="panel")
             yield Lines(id="lately", classes="panel")
         yield Lines(id="brief")
+        yield TrendPane(id="trends", classes="panel")
         yield Grid(QUEUES, key=lambda row: row.path, empty="No queues.", id="dash-queues", classes="panel")
         yield Grid(
             ATTENTION,
@@ -107,6 +110,10 @@ class DashboardScreen(ConsoleScreen):
             self._hours.ask(snapshot)
         else:
             self._show_hour(self.console.last_hour())
+        self._trends.ask(snapshot, WHOLE_CLUSTER)
+
+    def _show_trend(self, trend: Trend | None) -> None:
+        self.query_one(TrendPane).trend = trend
 
     def _count_hour(self, snapshot: Snapshot) -> LastHour:
         try:
@@ -144,7 +151,8 @@ class DashboardScreen(ConsoleScreen):
         self.query_one(GpuMap).show(cells, empty=nodes or "No nodes.")
 
     def handlers(self) -> Handlers:
-        return {**super().handlers(), "object.open": self._open, "object.explain": self._explain}
+        own = {"object.open": self._open, "object.explain": self._explain}
+        return {**super().handlers(), **self._trends.handlers(), **own}
 
     def refusal(self, action: Action) -> str:
         if action.id == "object.open" and isinstance(self.focused, Grid) and self.focused.current is None:

@@ -13,6 +13,7 @@ from gpuconsole.insight.health.alerts import starved_text
 from gpuconsole.insight.index.available_quota import UsableQuota, usable_quota
 from gpuconsole.insight.index.engine_queues import queues
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, QuotaUse, every, inactive_reason
+from gpuconsole.insight.series import SERIES_OF, SeriesKind
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import SetQuota, SetStopPolicy
@@ -33,12 +34,13 @@ from gpuconsole.ui.queue_table import (
     resources,
     tree_rows,
 )
-from gpuconsole.ui.screens.background import SnapshotWorker
+from gpuconsole.ui.screens.background import SnapshotWorker, TrendReader
 from gpuconsole.ui.screens.objects import ObjectScreen, Subject
 from gpuconsole.ui.whatif_changes import what_if_with_queue
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField, Question
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.textpane import Paragraph
+from gpuconsole.ui.widgets.trends import SeriesName, Trend, TrendPane
 
 LIMITS = {"nominal": "nominal quota", "borrowing": "borrowing limit", "lending": "lending limit"}
 NO_LIMIT = ("none", "no", "-", "∞", "")
@@ -250,9 +252,11 @@ class QueuesScreen(QuotaScreen):
 
     view = "queues"
     reads = frozenset({"clusterqueues", "cohorts"})
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-high")]
 
     def __init__(self) -> None:
         super().__init__()
+        self._trends = TrendReader(self, self._show_trend)
         self._trees = SnapshotWorker(self, queues, self._show_tree)
         self._levels: dict[str, int] = {}
         self._resource = GPUS
@@ -265,10 +269,14 @@ class QueuesScreen(QuotaScreen):
             empty="No ClusterQueues or Cohorts in this cluster.",
             id="queues",
         )
+        yield TrendPane(id="trends")
         yield Paragraph(id="about")
 
     def show(self, snapshot: Snapshot) -> None:
         self._trees.ask(snapshot)
+
+    def _show_trend(self, trend: Trend | None) -> None:
+        self.query_one(TrendPane).trend = trend
 
     def _show_tree(self, roots: Sequence[QuotaNode]) -> None:
         self._roots = hide_incomplete_queues(roots, self.console.status)
@@ -281,6 +289,7 @@ class QueuesScreen(QuotaScreen):
             offered["queue.edit"] = edit
         return {
             **offered,
+            **self._trends.handlers(),
             "object.open": self._open_workloads,
             "queue.fold": self._fold,
             "queue.unfold": self._unfold,
@@ -370,6 +379,16 @@ class QueuesScreen(QuotaScreen):
     def _show_about(self) -> None:
         row = self._row
         self.query_one(Paragraph).lines = self._about(row) if row is not None else ()
+        self._trends.ask(self.snapshot, self._series(row), row.node.unit if row is not None else WHOLE_GPU.noun)
+
+    def _series(self, row: TreeRow | None) -> SeriesName | None:
+        """The series of the selected row: of a LocalQueue that of its ClusterQueue; None if there is none."""
+        if row is None:
+            return None
+        if row.node.kind is NodeKind.LOCAL_QUEUE:
+            local_queue = self.snapshot.local_queues.get(row.node.name)
+            return SeriesName(SeriesKind.QUEUE, local_queue.cluster_queue) if local_queue is not None else None
+        return SeriesName(SERIES_OF[row.node.kind], row.node.name, row.use.flavor if row.flavor else "")
 
     def _about(self, row: TreeRow) -> tuple[Cell, ...]:
         now = self.snapshot.time
