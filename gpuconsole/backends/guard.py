@@ -73,11 +73,13 @@ class Guard:
         self._protected = protected
         self._unaudited = unaudited
         self.read_only = read_only
+        self.suspended = ""
+        """Why nothing may be changed for the moment, such as that an earlier time is shown; empty otherwise."""
 
     @property
     def refusal(self) -> str:
         """Reason why changes are refused; empty if they are allowed."""
-        return READ_ONLY if self.read_only else self._protected or self._unaudited()
+        return self.suspended or (READ_ONLY if self.read_only else self._protected or self._unaudited())
 
     def submit(self, command: Command, now: Time) -> None:
         """Send a command. Raises ReadOnlyError if changes are refused, or the backend's error."""

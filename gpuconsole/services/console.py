@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -47,6 +47,7 @@ from gpuconsole.services.forecasting import ForecastService
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.recording import HistoryPipeline
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
+from gpuconsole.services.time_travel import TRAVELLING, PastBackend, RecordedCluster, TimeTravel
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import recorder as history
 from gpuconsole.store.recorder import Recorder
@@ -210,6 +211,13 @@ NO_FORECAST = Forecast()
 NO_DIFFERENCES = ForecastDifferences()
 
 
+class ShownPast(NamedTuple):
+    """A recorded cluster at an earlier time that is shown, and its analyses."""
+
+    cluster: RecordedCluster
+    answers: AnalysisService
+
+
 class Console:
     """One observed and operated cluster. Mutates; methods are thread-safe unless they say otherwise."""
 
@@ -265,8 +273,11 @@ class Console:
         self._loop = Loop(
             backend, publish=self._published, record=self._recorded, observe=self._observed, interval=interval
         )
-        self.answers = AnalysisService(backend, lambda: self.snapshot, worker, self._estimates)
-        """Analyses in forks of the cluster."""
+        self._answers = AnalysisService(backend, lambda: self.snapshot, worker, self._estimates)
+        self._past: ShownPast | None = None
+        """What is shown in place of the newest data."""
+        self.time_travel = TimeTravel(recorder.path, recorder.recording) if recorder is not None else None
+        """Earlier states of the cluster; None without a stored history."""
         self.notices: tuple[str, ...] = tuple(notices)
         """Messages of the start for the user, such as recovered sessions."""
         self.generated_names = GeneratedNames("submitted", lambda *name: is_name_taken(self.snapshot, *name))
@@ -277,8 +288,37 @@ class Console:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest Snapshot; an empty one before the first tick."""
+        """The newest Snapshot, or that of the time that `travel_to` shows; an empty one before the first tick."""
+        past = self._past
+        return self._loop.snapshot if past is None else past.cluster.snapshot
+
+    @property
+    def answers(self) -> AnalysisService:
+        """Analyses in forks of the shown cluster; another object for each time that `travel_to` shows."""
+        past = self._past
+        return self._answers if past is None else past.answers
+
+    @property
+    def is_travelling(self) -> bool:
+        """True while an earlier time is shown."""
+        return self._past is not None
+
+    @property
+    def newest(self) -> Snapshot:
+        """The newest Snapshot, also while an earlier time is shown."""
         return self._loop.snapshot
+
+    def travel_to(self, cluster: RecordedCluster | None) -> None:
+        """Show a recorded cluster in place of the newest data, and refuse changes; None shows the newest data again."""
+        if cluster is None:
+            self._past, self._guard.suspended = None, ""
+        else:
+            # Estimates about the past are not recorded, and starts that are known by now do not calibrate them.
+            backend, worker = PastBackend(cluster), self._answers.worker
+            answers = AnalysisService(backend, backend.snapshot, worker, EstimateService())
+            self._guard.suspended = TRAVELLING
+            self._past = ShownPast(cluster, answers)
+        self._show(self.snapshot)
 
     @property
     def trends(self) -> Trends:
@@ -288,7 +328,7 @@ class Console:
     @property
     def status(self) -> ConsoleStatus:
         """The current status, for the header."""
-        renewed, clocked = self._loop.renewed, self._clocked
+        renewed, clocked, past = self._loop.renewed, self._clocked, self._past
         sight = self._live.health if self._live is not None else None
         age = time.monotonic() - renewed if renewed is not None else 0.0
         return replace(
@@ -300,10 +340,11 @@ class Console:
             refusal=self._guard.refusal,
             engines=replace(self._engines(), sharing=sharing(self.snapshot)),
             time=self.snapshot.time,
+            behind=None if past is None else max(0, self.newest.time - past.cluster.snapshot.time),
             age=age if sight is None else max(age, sight.age),
             loading=renewed is None or (sight is not None and sight.loading),
             sight=sight,
-            kueue=self._kueue_problems(sight),
+            kueue=self._kueue_problems(sight) if past is None else (),
             stalled=self._loop.stalled,
             worker=self._worker_status(),
             history=self._unsaved(),
@@ -333,7 +374,7 @@ class Console:
             self.forecaster.stop()
         self._loop.stop()
         self._backend.close()
-        self.answers.close()
+        self._answers.close()
         if self._recorder is not None:
             self._recorder.close()
 
@@ -343,7 +384,7 @@ class Console:
 
     def hand_over(self) -> None:
         """Give up the worker process, because another console of this program takes it over."""
-        self.answers.worker = None
+        self._answers.worker = None
 
     def subscribe(self, callback: Callable[[Snapshot], None]) -> Callable[[], None]:
         """Call a function with every new Snapshot, in the loop's thread; returns a function that ends that."""
@@ -394,13 +435,20 @@ class Console:
 
         Without a stored history, only recent ones. Raises HistoryError.
         """
+        if self._past is not None:
+            return history.newest_preemptions(self._past.cluster.events, limit)
         if self._recorder is not None:
             return history.preemptions(self._recorder, limit)
         return history.newest_preemptions(self.snapshot.recent, limit)
 
     def preemption_count(self) -> int | None:
-        """Number of preemptions recorded in this session; None without a stored history. Raises HistoryError."""
-        return history.preemption_count(self._recorder) if self._recorder is not None else None
+        """Number of preemptions recorded in this session; None without a stored history. Raises HistoryError.
+
+        None also while an earlier time is shown.
+        """
+        if self._recorder is None or self._past is not None:
+            return None
+        return history.preemption_count(self._recorder)
 
     @property
     def keeps_history(self) -> bool:
@@ -417,7 +465,9 @@ class Console:
 
         Raises HistoryError.
         """
-        snapshot = self.snapshot
+        past, snapshot = self._past, self.snapshot
+        if past is not None:
+            return last_hour(past.cluster.events, snapshot.time)
         if self._recorder is not None:
             found = history.last_hour(self._recorder, snapshot.time)
             return found if self._known_since is None else replace(found, since=max(found.since, self._known_since))
@@ -428,12 +478,15 @@ class Console:
 
         Raises HistoryError.
         """
+        if self._past is not None:
+            return lost_by(self._past.cluster.events)
         return history.losses(self._recorder) if self._recorder is not None else lost_by(self.snapshot.recent)
 
     def history(self, workload: str) -> tuple[HistoryEvent, ...]:
         """All events of a workload (`ns/name`), and its effects on others, oldest first. Raises HistoryError."""
         if self._recorder is not None:
-            return history.of_workload(self._recorder, workload)
+            found = history.of_workload(self._recorder, workload)
+            return found if self._past is None else tuple(line for line in found if line.time <= self.snapshot.time)
         return tuple(line for line in self.snapshot.recent if workload in (line.workload, line.by))
 
     def cost_hours(self, since: Time, until: Time) -> list[CostHour]:
@@ -466,7 +519,7 @@ class Console:
     @property
     def forecast(self) -> Forecast:
         """The newest forecast of the next scheduling cycles; an empty one without forecasts."""
-        return self.forecaster.forecast if self.forecaster is not None else NO_FORECAST
+        return self.forecaster.forecast if self.forecaster is not None and self._past is None else NO_FORECAST
 
     @property
     def compared(self) -> ForecastDifferences:
@@ -475,13 +528,13 @@ class Console:
 
     def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
         """Pending workloads of a queue from Kueue's visibility API, on a live cluster. Blocks; call it in a thread."""
-        if self._live is None:
+        if self._live is None or self._past is not None:
             return VisibilityPositions(queue=cluster_queue)
         return self._live.standings(cluster_queue, local_queue)
 
     def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
         """Kueue's own metrics of a queue, on a live cluster with a source of them. Blocks; call it in a thread."""
-        if self._live is None:
+        if self._live is None or self._past is not None:
             return QueueMetrics(queue=cluster_queue)
         return self._live.queue_metrics(cluster_queue)
 
@@ -498,7 +551,7 @@ class Console:
         return self._clocked
 
     def _worker_status(self) -> str:
-        worker = self.answers.worker
+        worker = self._answers.worker
         return "off" if worker is None else worker.lost or "on"
 
     def _unsaved(self) -> str:
@@ -512,14 +565,19 @@ class Console:
         return UNAUDITED.format(unsaved) if unsaved else ""
 
     def _published(self, snapshot: Snapshot) -> None:
-        with self._subscribing:
-            subscribers = tuple(self._subscribers)
         if self._recorder is not None:
             self._recorder.saw(snapshot.seen)
         self._measurements.take(snapshot)
         self._estimates.see(snapshot)
         if self.forecaster is not None:
             self.forecaster.changed(snapshot)
+        if self._past is None:
+            self._show(snapshot)
+
+    def _show(self, snapshot: Snapshot) -> None:
+        """Pass a Snapshot to the subscribers."""
+        with self._subscribing:
+            subscribers = tuple(self._subscribers)
         for callback in subscribers:
             try:
                 callback(snapshot)

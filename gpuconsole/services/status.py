@@ -8,7 +8,7 @@ from msgspec import Struct
 from gpuconsole.backends.base import ClusterHealth as ClusterHealth
 from gpuconsole.backends.base import Missing as Missing
 from gpuconsole.insight.health.engines import EnginesInForce, KueueProblem
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import Span, Time
 
 SHOWN = 3
 """Maximum missing permissions named in a line."""
@@ -42,6 +42,8 @@ class ConsoleStatus(Struct, frozen=True, kw_only=True):
     read_only: bool = False
     time: Time = 0
     """Time of the data, by the cluster's clock."""
+    behind: Span | None = None
+    """How much earlier than the newest data the shown time is; None while the newest data are shown."""
     age: float = 0.0
     """Wall-clock seconds since the data were last renewed."""
     loading: bool = False

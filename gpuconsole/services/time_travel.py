@@ -1,23 +1,43 @@
 """Time travel: the cluster at an earlier time, from the history in SQLite.
 
 `recorded_cluster` rebuilds the Snapshot of a recording at a time, with the settings that its schedulers had.
+`TimeTravel` does so for the recording of a running console, and finds the times of events. `PastBackend` lets analyses
+start from a rebuilt cluster as from a live one.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.errors import HistoryError
+from gpuconsole.backends.base import ClusterHealth
+from gpuconsole.errors import HistoryError, ReadOnlyError
+from gpuconsole.insight.health.engines import EnginesInForce, engines
+from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions
 from gpuconsole.model.change_log import ChangeLogError, rebuild_cluster
-from gpuconsole.model.clock import MINUTE, Time, format_time
+from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time, format_time
+from gpuconsole.model.commands import Command
+from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import KEPT, Snapshot
 from gpuconsole.services.status import ConsoleMode
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import queries
 from gpuconsole.store.queries import Recording
+from gpuconsole.store.schema import history_errors, open_for_reading
 
+if TYPE_CHECKING:
+    from gpuconsole.sim.engine import Simulation
+
+MOST_EVENTS = 5_000
+"""Maximum history events that are read for the screens of preemptions, losses and the last hour."""
+TRAVELLING = "An earlier time is shown; press Esc to return to the present"
+"""Why changes are refused meanwhile."""
+_REACH = (HOUR, 6 * HOUR, DAY, 7 * DAY, 366 * DAY)
+"""Spans in which the next event is searched, one after the other, because most are near."""
 _POLICY = msgspec.json.Decoder(SimPolicy)
 
 
@@ -28,6 +48,8 @@ class RecordedCluster(Struct, frozen=True, kw_only=True):
     policy: SimPolicy | None
     """Settings of its schedulers at that time; None if they were not recorded."""
     recording: Recording
+    events: tuple[HistoryEvent, ...] = ()
+    """The newest history events until then, oldest first; more than the Snapshot has."""
 
     @property
     def staged(self) -> bool:
@@ -35,15 +57,16 @@ class RecordedCluster(Struct, frozen=True, kw_only=True):
         return self.recording.mode != ConsoleMode.LIVE
 
 
-def recorded_cluster(db: sqlite3.Connection, recording: Recording, time: Time) -> RecordedCluster:
-    """Rebuild the cluster of a recording at a time. Raises HistoryError if nothing is recorded at that time.
+def recorded_cluster(db: sqlite3.Connection, recording: Recording, time: Time, events: int = KEPT) -> RecordedCluster:
+    """Rebuild the cluster of a recording at a time, with at most so many history events before it.
 
-    Takes up to a second for 10,000 workloads: call it in a thread.
+    Raises HistoryError if nothing is recorded at that time. Takes up to a second for 10,000 workloads: call it in a
+    thread.
     """
     checkpoint, batches = queries.rebuild_at(db, recording.id, time)
-    recent = queries.events_until(db, recording.id, time, KEPT)
+    lines = tuple(queries.events_until(db, recording.id, time, events))
     try:
-        snapshot, text = rebuild_cluster(checkpoint, batches, time, recent)
+        snapshot, text = rebuild_cluster(checkpoint, batches, time, lines[-KEPT:])
         policy = _POLICY.decode(text) if text else None
     except ChangeLogError as error:
         raise HistoryError(str(error)) from error
@@ -52,7 +75,7 @@ def recorded_cluster(db: sqlite3.Connection, recording: Recording, time: Time) -
         raise HistoryError(
             f"the schedulers' settings at {format_time(checkpoint.time)} cannot be read: {error}"
         ) from error
-    return RecordedCluster(snapshot=snapshot, policy=policy, recording=recording)
+    return RecordedCluster(snapshot=snapshot, policy=policy, recording=recording, events=lines)
 
 
 def recording_at(recordings: Sequence[Recording], time: Time) -> Recording:
@@ -67,3 +90,118 @@ def recording_at(recordings: Sequence[Recording], time: Time) -> Recording:
         f"{one.source} from {format_time(one.first)} to {format_time(one.last)}" for one in recordings[-3:]
     )
     raise HistoryError(f"nothing is recorded at {format_time(time)}; choose a time in {ranges}")
+
+
+class TimeTravel:
+    """Reads earlier states of the recording that a console writes. Methods block, and raise HistoryError."""
+
+    def __init__(self, path: Path, recording: int) -> None:
+        self._path = path
+        self._recording = recording
+
+    def recording(self) -> Recording:
+        """Return the recorded times."""
+        with self._reading() as db:
+            return self._found(db)
+
+    def cluster(self, time: Time) -> RecordedCluster:
+        """Rebuild the cluster at a time."""
+        with self._reading() as db:
+            return recorded_cluster(db, self._found(db), time, MOST_EVENTS)
+
+    def marks(
+        self, kinds: Collection[HistoryEventKind], since: Time, until: Time
+    ) -> list[tuple[Time, HistoryEventKind]]:
+        """Return the times of history events of these kinds in [since, until), in order."""
+        with self._reading() as db:
+            return queries.marks(db, self._recording, kinds, since, until)
+
+    def next_mark(self, kinds: Collection[HistoryEventKind], time: Time, *, forward: bool) -> Time | None:
+        """Return the time of the next event of these kinds, or of the previous one; None if there is none."""
+        with self._reading() as db:
+            found = self._found(db)
+            for reach in _REACH:
+                since, until = (time + 1, time + reach) if forward else (time - reach, time)
+                # Earlier events are known, but not the cluster at their time.
+                marks = queries.marks(db, self._recording, kinds, max(since, found.first), until)
+                if marks:
+                    return marks[0 if forward else -1][0]
+                if not found.first <= (until if forward else since) <= found.last:
+                    break
+        return None
+
+    def _found(self, db: sqlite3.Connection) -> Recording:
+        for one in queries.recordings(db):
+            if one.id == self._recording:
+                return one
+        raise HistoryError("nothing is recorded yet; wait a second")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with history_errors(self._path), closing(open_for_reading(self._path)) as db:
+            yield db
+
+
+class PastBackend:
+    """A recorded cluster at one time, for `AnalysisService`: a `LiveBackend` without events that accepts nothing."""
+
+    def __init__(self, cluster: RecordedCluster) -> None:
+        self._cluster = cluster
+        self._policy = cluster.policy or SimPolicy()
+
+    def open(self) -> None:
+        """Nothing has to be opened."""
+
+    def close(self) -> None:
+        """Nothing has to be closed."""
+
+    def poll(self, elapsed: float) -> Iterable[Event]:
+        """Return no events: the past does not change."""
+        return ()
+
+    def submit(self, command: Command) -> None:
+        """Raises ReadOnlyError."""
+        raise ReadOnlyError(TRAVELLING)
+
+    @property
+    def now(self) -> Time:
+        """Time of the Snapshot."""
+        return self._cluster.snapshot.time
+
+    @property
+    def health(self) -> ClusterHealth:
+        """The data are complete."""
+        return ClusterHealth(loading=False, seen=self._cluster.snapshot.seen)
+
+    @property
+    def policy(self) -> SimPolicy:
+        """Settings of the schedulers at that time."""
+        return self._policy
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """No assumptions beside those of the Snapshot."""
+        return ()
+
+    @property
+    def engines(self) -> EnginesInForce:
+        """The schedulers in force at that time."""
+        return engines(self._policy)
+
+    def standings(self, cluster_queue: str, local_queue: str) -> VisibilityPositions:
+        """Return no positions: Kueue's visibility API knows the present only."""
+        return VisibilityPositions(queue=cluster_queue)
+
+    def queue_metrics(self, cluster_queue: str) -> QueueMetrics:
+        """Return no metrics: Kueue's metrics are of the present only."""
+        return QueueMetrics(queue=cluster_queue)
+
+    def snapshot(self) -> Snapshot:
+        """Return the Snapshot."""
+        return self._cluster.snapshot
+
+    def fork(self) -> "Simulation":
+        """Return a simulation that continues from that time."""
+        from gpuconsole.sim.engine import Simulation
+
+        return Simulation.from_snapshot(self._cluster.snapshot, policy=self._policy, seed=0)
