@@ -670,7 +670,8 @@ class CostAllocator:
         while hour is not None and lost > 0:
             booked = sum(one[0] for _, one in amounts)
             part = min(1.0, lost / booked) if booked else 0.0
-            lost -= booked * part
+            # Exactly 0 where an hour has enough: a rounding error would make this hour the next one for ever.
+            lost = 0.0 if part < 1.0 and booked else lost - booked * part
             for account, one in amounts:
                 self._move_to_lost(account, hour, one, part)
                 if hour != self._hour and part < 1.0:
