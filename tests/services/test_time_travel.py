@@ -137,7 +137,7 @@ def test_the_times_of_events_are_found_in_both_directions(recorded: Recorded) ->
     journey, kinds = travel(recorded.console), {HistoryEventKind.ADMITTED}
     recording = journey.recording()
     times = sorted({line.time for line in recorded.history if line.what in kinds and line.time >= recording.first})
-    assert len(times) > 2
+    assert len(times) > 1
     assert {time for time, _ in journey.marks(kinds, recording.first, recording.last + 1)} == set(times)
     forward, at = [], recording.first - 1
     while (found := journey.next_mark(kinds, at, forward=True)) is not None:
