@@ -75,6 +75,22 @@ class LiveSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     telemetry: TelemetrySettings = TelemetrySettings()
 
 
+class CostSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How costs are allocated."""
+
+    team_label: str = "team"
+    """Label of workloads, jobs and pods that names the team; without it, the namespace is the team."""
+    project_label: str = "project"
+    """Label that names the project."""
+    user_label: str = "user"
+    """Label that names the user."""
+    system_namespaces: tuple[str, ...] = ()
+    """Namespaces whose GPUs are a cost of the system and of no team, besides those of Kubernetes, NVIDIA's operators
+    and the schedulers, such as `kube-system`."""
+    budgets: Mapping[str, Annotated[float, Meta(ge=0)]] = {}
+    """Budget of each team, in USD per calendar month."""
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of the console."""
 
@@ -94,6 +110,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Compute what-ifs in a separate process."""
     simulation: SimulationSettings = SimulationSettings()
     live: LiveSettings = LiveSettings()
+    cost: CostSettings = CostSettings()
 
     @property
     def state(self) -> Path:

@@ -15,12 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole import assets
-from gpuconsole.config import Config, load
+from gpuconsole.config import Config, CostSettings, load
 from gpuconsole.errors import UsageError
 from gpuconsole.model.documents.findings import Finding
 from gpuconsole.model.text import clean
 
 if TYPE_CHECKING:
+    from gpuconsole.insight.cost.allocation import CostLabels
     from gpuconsole.services.time_travel import RecordedCluster
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -153,4 +154,16 @@ def as_line(finding: Finding) -> str:
     where = f"{finding.file}:{finding.line}: {finding.severity}:"
     return clean(
         " ".join([where, f"{subject}:" if subject else "", f"{finding.problem}; {finding.remedy}"]).replace("  ", " ")
+    )
+
+
+def cost_labels(settings: CostSettings) -> "CostLabels":
+    """Return the labels and namespaces by which costs are allocated."""
+    from gpuconsole.insight.cost.allocation import SYSTEM_NAMESPACES, CostLabels
+
+    return CostLabels(
+        team=settings.team_label,
+        project=settings.project_label,
+        user=settings.user_label,
+        system_namespaces=SYSTEM_NAMESPACES | frozenset(settings.system_namespaces),
     )

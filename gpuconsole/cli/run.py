@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from gpuconsole import __version__
 from gpuconsole.backends.base import Backend
-from gpuconsole.cli.options import OpenRequest, clustered, configured
+from gpuconsole.cli.options import OpenRequest, clustered, configured, cost_labels
 from gpuconsole.config import Config
 from gpuconsole.errors import ConfigError, ConsoleError, HistoryError, UsageError
 from gpuconsole.garbage import collect_seldom
@@ -253,6 +253,7 @@ def _console(
             prices=prices,
             interval=headless.interval if headless is not None and about.mode is ConsoleMode.LIVE else INTERVAL,
             forecasts=headless is None or headless.forecasts,
+            cost_labels=cost_labels(settings.cost),
         )
     except ConsoleError:
         if recorder is not None:
