@@ -31,12 +31,14 @@ COMMANDS = {
     "shares": "Show fair shares and the admission order.",
     "antipatterns": "Find anti-patterns, such as idle GPUs and preemption loops.",
     "risk": "Show the preemption risk of running workloads.",
+    "cost": "Show the cost of GPUs over time.",
     "slots": "Show how many pods and gangs fit now.",
     "mig": "Show which pods a MIG reconfiguration evicts.",
     "snapshot": "Save a cluster to a file.",
     "at": "Answer a question about a recorded cluster at an earlier time.",
     "record": "Record the history of a cluster without a screen.",
     "metrics": "Serve Prometheus metrics of a cluster.",
+    "report": "Report on a week of a recorded cluster.",
     "keys": "List all keys.",
 }
 """Command, also the name of its module → its summary in the help, which therefore imports no command."""

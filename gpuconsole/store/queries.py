@@ -418,6 +418,26 @@ def events_until(db: sqlite3.Connection, recording: int, time: Time, limit: int)
     return found
 
 
+def counted_events(db: sqlite3.Connection, recording: int, since: Time, until: Time) -> list[HistoryEvent]:
+    """The admissions, preemptions and evictions with lost work in [since, until), oldest first. Raises HistoryError."""
+    rows = db.execute(
+        f"select {_FIELDS} from sessions cross join events indexed by events_counted on session = id"
+        f" where recording = ? and time >= ? and time < ? and {COUNTED} order by time, session, n",
+        (recording, since, until),
+    )
+    return [line for _, line in map(_line, rows)]
+
+
+def counted_since(db: sqlite3.Connection, recording: int) -> Time | None:
+    """Time of the first of the recording's events that `counted_events` returns; None if there are none."""
+    (first,) = db.execute(
+        "select min(time) from sessions cross join events indexed by events_counted on session = id"
+        f" where recording = ? and {COUNTED}",
+        (recording,),
+    ).fetchone()
+    return int(first) if first is not None else None
+
+
 _UNTIL = f"select {_FIELDS} from events where session = :session and n <= :last order by n desc limit :limit"
 _AT_NUMBER = "select n, time from events where session = ? and n <= ? order by n desc limit 1"
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -59,11 +60,11 @@ def row(found: Samples, kind: SeriesKind, name: str = "", flavor: str = "") -> Q
 
 
 def test_a_sample_has_the_cluster_then_cohorts_and_queues_with_their_flavors_then_flavors() -> None:
-    queues = {
+    queues: dict[str, dict[str, Any]] = {
         "cq-prod": {"nominal": 16.0, "used": 8.0, "lent": 4.0},
         "cq-research": {"nominal": 8.0, "used": 12.0, "borrowed": 4.0},
     }
-    total = {"nominal": 24.0, "used": 20.0, "borrowed": 4.0, "lent": 4.0}
+    total: dict[str, Any] = {"nominal": 24.0, "used": 20.0, "borrowed": 4.0, "lent": 4.0}
     expected = [
         QueueSample(kind=SeriesKind.CLUSTER, name="", **total),
         QueueSample(kind=SeriesKind.COHORT, name="org-cohort", **total),
