@@ -149,12 +149,12 @@ def say(origin: Origin, answer: CommandAnswer, output: str) -> int:
     else:
         for line in (*answer.lines, *missing_data_lines(answer.unknown)):
             click.echo(clean(line))
-        click.echo(clean(f"gpuconsole: {_provenance(origin)}"), err=True)
+        click.echo(clean(f"gpuconsole: {provenance(origin)}"), err=True)
     return answer.status
 
 
-def _provenance(origin: Origin) -> str:
-    """`saved s.json as of 2026-01-05T14:00:00Z, 3h12m ago`."""
+def provenance(origin: Origin) -> str:
+    """Name the source of the data and their time: `saved s.json as of 2026-01-05T14:00:00Z, 3h12m ago`."""
     what = f"{origin.mode} {origin.source}"
     if origin.now is None:
         return what

@@ -21,8 +21,9 @@ from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.registry import Collector
 
 from gpuconsole import __version__
+from gpuconsole.cli.cost import BUDGETS
 from gpuconsole.cli.options import OpenRequest, clustered, configured
-from gpuconsole.cli.record import BUDGETS, ESTIMATES, Listener, ListenerType, run_headless, say, wait_for_signals
+from gpuconsole.cli.record import ESTIMATES, Listener, ListenerType, run_headless, say, wait_for_signals
 from gpuconsole.cli.run import HeadlessConsole, log_to, open_console
 from gpuconsole.errors import HistoryError, UsageError
 from gpuconsole.insight.cost.allocation import CostHour

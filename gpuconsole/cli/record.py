@@ -6,7 +6,6 @@ it. `run_headless` is shared with `gpuconsole metrics`. `pull` copies the histor
 
 import hashlib
 import logging
-import math
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from urllib.parse import urlsplit
 import click
 from msgspec import Struct
 
+from gpuconsole.cli.cost import BUDGETS
 from gpuconsole.cli.options import OpenRequest, clustered, configured
 from gpuconsole.cli.run import HeadlessConsole, log_to, open_console
 from gpuconsole.errors import ClusterError, HistoryError, UsageError
@@ -38,7 +38,7 @@ from gpuconsole.store.private import OWNER_ONLY_FILE, make_private_file, make_pr
 from gpuconsole.store.schema import history_errors, open_for_reading
 
 if TYPE_CHECKING:
-    from gpuconsole.cli.metrics import MetricsServer
+    pass
 
 LOG = logging.getLogger(__name__)
 REPORT = 60.0
@@ -79,30 +79,6 @@ ESTIMATES = click.option(
     "--estimates",
     is_flag=True,
     help="Also compute forecasts, estimated starts and preemption risk, in a worker process (more CPU and memory).",
-)
-
-
-def _budget(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[Budget, ...]:
-    found = []
-    for text in values:
-        team, equals, amount = text.rpartition("=")
-        try:
-            usd = float(amount)
-        except ValueError:
-            usd = math.nan
-        if not equals or not team or not 0 <= usd < math.inf:
-            raise click.BadParameter(f"{text!r} is not TEAM=USD, such as research=12000", ctx, param)
-        found.append(Budget(team=team, usd_per_month=usd))
-    return tuple(found)
-
-
-BUDGETS = click.option(
-    "--budget",
-    "budgets",
-    multiple=True,
-    callback=_budget,
-    metavar="TEAM=USD",
-    help="Monthly budget of a team, for the metrics. May be repeated.",
 )
 
 
@@ -172,9 +148,10 @@ def run_headless(
     `recorded` is the file of the history, for the status lines. Raises UsageError if the metrics cannot be served.
     """
     stopped = wait_for_signals()
-    server = None
+    serving = ExitStack()
     try:
-        server = _serve(console, metrics, budgets) if metrics is not None else None
+        if metrics is not None:
+            _serve(console, metrics, budgets, serving)
         console.start()
         due = time.monotonic() + REPORT
         while not stopped.wait(max(0.0, due - time.monotonic())):
@@ -182,8 +159,7 @@ def run_headless(
             say(status_line(console, recorded))
         say(f"stopping; {status_line(console, recorded)}")
     finally:
-        if server is not None:
-            server.close()
+        serving.close()
         console.stop()
     return 0
 
@@ -221,18 +197,23 @@ def _problems(status: ConsoleStatus) -> Iterable[str]:
         yield unseen
 
 
-def _serve(console: Console, listener: Listener, budgets: Sequence[Budget]) -> "MetricsServer":
+def _serve(console: Console, listener: Listener, budgets: Sequence[Budget], serving: ExitStack) -> None:
+    """Serve the metrics of a console until `serving` is closed."""
     from gpuconsole.cli.metrics import serve
     from gpuconsole.services.metrics import BackgroundEstimates
 
-    return serve(
+    estimates = BackgroundEstimates(console.answers) if console.answers.foretells else None
+    if estimates is not None:
+        serving.callback(estimates.stop)
+    server = serve(
         console,
         listener,
         budgets,
-        estimates=BackgroundEstimates(console.answers) if console.answers.foretells else None,
+        estimates=estimates,
         unhealthy=lambda: unhealthy(console.status),
         unready=lambda: unready(console.status),
     )
+    serving.callback(server.close)
 
 
 def unhealthy(status: ConsoleStatus) -> str:

@@ -1,0 +1,209 @@
+"""Costs as text, Markdown, HTML and CSV: by workload, team or another dimension, and the monthly report of a team."""
+
+import csv
+import io
+from collections.abc import Sequence
+from html import escape
+
+from msgspec import Struct
+
+from gpuconsole.insight.cost.focus import spreadsheet_text
+from gpuconsole.insight.cost.report import BudgetStatus, CostItem, CostSummary, TeamMonth
+from gpuconsole.insight.tables import seconds, table
+from gpuconsole.model.text import clean
+from gpuconsole.ui.names import called
+
+NO_NAME = "(none)"
+"""Shown for cost without a value of the dimension, such as pods without a queue or a project."""
+
+
+class CostDocument(Struct, frozen=True, kw_only=True):
+    """A report on costs before it is formatted: a title, a table, and sentences after it."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    sums: tuple[tuple[str, str], ...] = ()
+    """Sums and facts after the table, as name and value."""
+    notes: tuple[str, ...] = ()
+
+
+def cost_document(
+    summary: CostSummary, *, per_hour: bool = False, budgets: Sequence[BudgetStatus] = (), notes: Sequence[str] = ()
+) -> CostDocument:
+    """Return the report on a summary. With `per_hour` its amounts are present rates in USD per hour."""
+    usd = "USD/H" if per_hour else "USD"
+    since, until = summary.window
+    when = f"per hour at {seconds(since)}" if per_hour else f"from {seconds(since)} to {seconds(until)}"
+    return CostDocument(
+        title=f"Cost by {summary.by.replace('-', ' ').replace('gpu type', 'GPU type')}, {when}",
+        heads=(
+            str(summary.by).upper().replace("-", " "),
+            *("GPUS" if per_hour else "GPU-HOURS", usd, "USED", "UNDERUTILIZED", "LOST", "SPOT SAVES", "UTILIZATION"),
+        ),
+        rows=tuple(map(_cells, summary.items)),
+        sums=(
+            ("idle", _usd(summary.idle_cost_usd)),
+            ("system", _usd(summary.system_cost_usd)),
+            ("total", _usd(summary.total_cost_usd)),
+        ),
+        notes=(*map(budget_text, budgets), *notes),
+    )
+
+
+def _cells(item: CostItem) -> tuple[str, ...]:
+    return (
+        called(item.name) or NO_NAME,
+        f"{item.gpu_hours:,.2f}",
+        *map(_usd, (item.cost_usd, item.used_usd, item.underutilized_usd, item.lost_usd, item.saved_usd)),
+        "–" if item.utilization is None else f"{item.utilization:.0f}%",
+    )
+
+
+def _usd(amount: float) -> str:
+    return f"${amount:,.2f}"
+
+
+def budget_text(status: BudgetStatus) -> str:
+    """Say in a sentence how much of its budget a team has spent, and whether it will suffice."""
+    budget = status.budget
+    text = f"team {clean(budget.team)}: {_usd(status.spent_usd)} of {_usd(budget.usd_per_month)} spent this month"
+    forecast = f"forecast for the month's end {_usd(status.forecast_usd)}"
+    if status.spent_usd > budget.usd_per_month:
+        return f"ALERT: {text}: the budget is exceeded; {forecast}"
+    if status.alert:
+        return f"ALERT: {text}; {forecast}, which exceeds the budget"
+    return f"{text}; {forecast}"
+
+
+def team_document(report: TeamMonth) -> CostDocument:
+    """Return the monthly report of a team."""
+    average = report.gpu_utilization_avg
+    return CostDocument(
+        title=f"Team {clean(report.team)}, {report.month}",
+        heads=("JOB", "GPU-HOURS", "USD", "UTILIZATION"),
+        rows=tuple(
+            (
+                called(job.job_name),
+                f"{job.gpu_hours:,.2f}",
+                _usd(job.cost_usd),
+                "–" if job.gpu_util is None else f"{job.gpu_util:.0f}%",
+            )
+            for job in report.top_5_costly_jobs
+        ),
+        sums=(
+            ("GPU-hours", f"{report.total_gpu_hours:,.2f}"),
+            ("jobs", f"{report.jobs_count:,}"),
+            ("average GPU utilization", "unknown" if average is None else f"{average:.0f}%"),
+            ("total", _usd(report.total_cost_usd)),
+        ),
+        notes=(f"The table has the {len(report.top_5_costly_jobs)} most expensive jobs.",),
+    )
+
+
+def as_text(document: CostDocument) -> list[str]:
+    """Format a report as lines for a terminal."""
+    width = max((len(name) for name, _ in document.sums), default=0)
+    amounts = max((len(value) for _, value in document.sums), default=0)
+    return [
+        document.title,
+        "",
+        *(_aligned(document) if document.rows else ["no cost of workloads"]),
+        "",
+        *(f"{name:<{width}}  {value:>{amounts}}" for name, value in document.sums),
+        *([""] if document.notes else []),
+        *document.notes,
+    ]
+
+
+def _aligned(document: CostDocument) -> list[str]:
+    """The table, with amounts right-aligned."""
+    lines = [[clean(cell) for cell in cells] for cells in (document.heads, *document.rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    head, *rows = ([cells[0], *map(str.rjust, cells[1:], widths[1:])] for cells in lines)
+    return table(head, rows)
+
+
+def as_markdown(document: CostDocument) -> list[str]:
+    """Format a report as lines of Markdown."""
+    aligned = ("---", *("---:" for _ in document.heads[1:]))
+    return [
+        f"# {_in_markdown(document.title)}",
+        "",
+        *(_markdown_row(cells) for cells in (document.heads, aligned, *document.rows)),
+        "",
+        *(f"- {name}: {value}" for name, value in document.sums),
+        *(line for note in document.notes for line in ("", _in_markdown(note))),
+    ]
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_in_markdown, cells))} |"
+
+
+def _in_markdown(text: str) -> str:
+    """Escape what Markdown or the HTML in it would interpret, as names in a cluster come from its users."""
+    escaped = "".join(f"\\{one}" if one in "\\`*_[]|~" else one for one in clean(text))
+    return escape(escaped, quote=False)
+
+
+_STYLE = """
+body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222; background: #fff }
+table { border-collapse: collapse; width: 100% }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }
+th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere }
+dl { display: grid; grid-template-columns: max-content max-content; gap: .2rem 1.5rem }
+dd { margin: 0; text-align: right }
+""".strip()  # noqa: E501
+
+
+def as_html(document: CostDocument) -> list[str]:
+    """Format a report as lines of a self-contained HTML page, which loads nothing."""
+    title = _in_html(document.title)
+    return [
+        "<!doctype html>",
+        '<html lang="en">',
+        f'<head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>',
+        "<body>",
+        f"<h1>{title}</h1>",
+        "<table>",
+        f"<thead>{_html_row('th', document.heads)}</thead>",
+        "<tbody>",
+        *(_html_row("td", row) for row in document.rows),
+        "</tbody>",
+        "</table>",
+        f"<dl>{''.join(f'<dt>{_in_html(name)}</dt><dd>{_in_html(value)}</dd>' for name, value in document.sums)}</dl>",
+        *(f"<p>{_in_html(note)}</p>" for note in document.notes),
+        "</body>",
+        "</html>",
+    ]
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{_in_html(cell)}</{tag}>' for cell in cells)}</tr>"
+
+
+def _in_html(text: str) -> str:
+    return escape(clean(text))
+
+
+CSV_HEADS = (
+    *("name", "gpu_hours", "cost_usd", "used_usd", "underutilized_usd", "lost_usd", "idle_usd", "system_usd"),
+    *("saved_usd", "utilization"),
+)
+
+
+def as_csv(summary: CostSummary) -> str:
+    """Format a summary as a CSV file with a row for each item, for idle GPUs and for system pods."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_HEADS)
+    for item in summary.items:
+        amounts = (item.cost_usd, item.used_usd, item.underutilized_usd, item.lost_usd, 0.0, 0.0, item.saved_usd)
+        used = "" if item.utilization is None else f"{item.utilization:.1f}"
+        name = spreadsheet_text(called(item.name) or NO_NAME)
+        writer.writerow([name, f"{item.gpu_hours:.4f}", *(f"{one:.2f}" for one in amounts), used])
+    idle, system = f"{summary.idle_cost_usd:.2f}", f"{summary.system_cost_usd:.2f}"
+    writer.writerow(["(idle)", "", idle, *["0.00"] * 3, idle, "0.00", "0.00", ""])
+    writer.writerow(["(system)", "", system, *["0.00"] * 4, system, "0.00", ""])
+    return text.getvalue()
