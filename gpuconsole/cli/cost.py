@@ -46,9 +46,7 @@ from gpuconsole.ui.names import called
 
 VERSION = 1
 """Version of the JSON document."""
-RATES = (
-    "These are present rates; the cost over time needs a recording (`gpuconsole record`), or a simulation (--until)."
-)
+RATES = "Present rates. The cost over time needs a recording (`gpuconsole record`) or a simulation (--until)."
 UNRECORDED = "no cost has been recorded; the console records it while it runs, and so does `gpuconsole record`"
 TIMES = "write it as 2026-01-05, 2026-01-05T08:00Z, or 24h for the last 24 hours"
 

@@ -97,7 +97,9 @@ def team_document(report: TeamMonth) -> CostDocument:
             ("average GPU utilization", "unknown" if average is None else f"{average:.0f}%"),
             ("total", _usd(report.total_cost_usd)),
         ),
-        notes=(f"The table has the {len(report.top_5_costly_jobs)} most expensive jobs.",),
+        notes=(f"The table has the {shown} most expensive of {report.jobs_count:,} jobs.",)
+        if (shown := len(report.top_5_costly_jobs)) < report.jobs_count
+        else (),
     )
 
 
