@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -36,9 +36,6 @@ from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.store.private import OWNER_ONLY_FILE, make_private_file, make_private_folder
 from gpuconsole.store.schema import history_errors, open_for_reading
-
-if TYPE_CHECKING:
-    pass
 
 LOG = logging.getLogger(__name__)
 REPORT = 60.0

@@ -133,24 +133,29 @@ class BackgroundEstimates:
         threading.Thread(target=self._run, name="estimates", daemon=True).start()
 
     def stop(self) -> None:
-        """Start no further analysis."""
+        """End the analyses; one step of them may still be computed."""
         self._stopped.set()
 
     def compute(self) -> None:
         """Make both analyses once, as far as the cluster allows. Blocks."""
         for starts in self._answers.outlook():
+            if self._is_over():
+                return
             if starts.whole:
                 self.starts = starts
         for progress in self._answers.risk():
-            if self._stopped.is_set():
+            if self._is_over():
                 return
-            if progress.last:
-                self.risk = progress.risk or self.risk
-            elif progress.risk is not None:
+            if progress.risk is not None:
                 self.risk = progress.risk
 
+    def _is_over(self) -> bool:
+        """True after `stop`, and without the worker process: this process must go on recording."""
+        worker = self._answers.worker
+        return self._stopped.is_set() or worker is None or bool(worker.lost)
+
     def _run(self) -> None:
-        while not self._stopped.is_set():
+        while not self._is_over():
             try:
                 self.compute()
             except ConsoleError as error:
@@ -573,7 +578,7 @@ class ClusterCollector(Collector):
             at_risk = [
                 (_space_and_name(one.workload), one.probability)
                 for one in risk.workloads
-                if one.probability is not None
+                if one.probability is not None and _exists(snapshot, one.workload)
             ]
             text = "Probability that a running workload is evicted within the horizon, 0 to 1."
             of_workload = ("namespace", "workload")
@@ -654,6 +659,11 @@ def _gangs(families: _Families, snapshot: Snapshot) -> Iterator[Metric]:
     if useful.fragments.known:
         text = "Part of the idle GPUs that typical pods cannot use, 0 to 1."
         yield single("gpuconsole_fragmentation_ratio", text, useful.fragments.percent / 100)
+
+
+def _exists(snapshot: Snapshot, key: str) -> bool:
+    """True if a Workload, job or pod still exists, as an analysis may be older than the Snapshot."""
+    return key in snapshot.workloads or key in snapshot.jobs or key in snapshot.pods
 
 
 def _since(history: Sequence[HistoryEvent], since: Time) -> Sequence[HistoryEvent]:
