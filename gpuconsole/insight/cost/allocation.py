@@ -658,10 +658,10 @@ class CostAllocator:
         if owner not in self._by_owner and event.pod:
             pod: Pod | None = self._state.get(Pod, event.pod)
             owner = owner_of(pod) if pod is not None else event.pod
+        # Booking moves nodes to other accounts where telemetry has become stale.
+        for name in [name for account in self._by_owner.get(owner, ()) for name in account.nodes]:
+            self._book(name, self._nodes[name], self._time)
         accounts = self._by_owner.get(owner, [])
-        for account in accounts:
-            for name in account.nodes:
-                self._book(name, self._nodes[name], self._time)
         for account in accounts:
             self._collect(account)
         lost = event.lost_gpu_seconds
