@@ -10,6 +10,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.background import read_samples
 from gpuconsole.ui.screens.dashboard import DashboardScreen
+from gpuconsole.ui.widgets.textpane import TextPane
 from gpuconsole.ui.widgets.trends import (
     WHOLE_CLUSTER,
     WINDOWS,
@@ -247,6 +248,19 @@ async def test_each_queue_has_its_trend_and_a_local_queue_that_of_its_cluster_qu
             (SeriesKind.QUEUE, "cq-research"),
         ]
         assert "20 of 24 nominal" in stage.text
+
+
+async def test_the_preemptions_of_a_window_are_listed_and_the_totals_name_the_window() -> None:
+    async with staged(with_samples(), (160, 50)) as stage:
+        await stage.press("6")
+        counts = stage.app.screen.query_one("#counts", TextPane)
+        assert counts.text.splitlines()[1] == "  40 in the last 24 h, since Mon 5 Jan 08:34:20"
+        assert "LISTED: LAST 24 H" in counts.text
+        assert stage.line(" Last 24 h").endswith("2 preemptions, 3.0 GPU-h lost, $6.63")
+        await stage.press("minus")
+        assert "LISTED: LAST HOUR" in counts.text
+        assert stage.line(" Last hour").endswith("1 preemption, 2.9 GPU-h lost, $6.41")
+        assert "dev/notebook-2" not in stage.text
 
 
 async def test_without_a_history_there_are_no_trends_and_minus_means_the_last_view() -> None:

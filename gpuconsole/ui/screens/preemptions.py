@@ -37,14 +37,25 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted
-from gpuconsole.ui.screens.background import SnapshotWorker
+from gpuconsole.ui.screens.background import SnapshotWorker, TrendReader
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.table_model import Column, with_room_for_units
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.painter import PaneState
+from gpuconsole.ui.widgets.painter import Lines, PaneState
 from gpuconsole.ui.widgets.textpane import BLANK, Panes, TextPane, heading, text_line
+from gpuconsole.ui.widgets.trends import (
+    LAST_DAY,
+    WHOLE_CLUSTER,
+    WINDOWS,
+    Trend,
+    TrendWindow,
+    binned,
+    curve,
+    highest,
+    window_title,
+)
 
 SHORT = {
     RULES[PreemptionRule.IN_CLUSTER_QUEUE]: "priority",
@@ -167,6 +178,8 @@ class ShownPreemptions(NamedTuple):
     who: PreemptionStats
     windows: Sequence[str]
     """Number of preemptions in each time window, as text."""
+    window: TrendWindow | None = None
+    """The window of the rows; None for all that are known, without a stored history."""
 
 
 class PreemptionsScreen(WorkloadScreen):
@@ -178,10 +191,16 @@ class PreemptionsScreen(WorkloadScreen):
     def __init__(self) -> None:
         super().__init__()
         self._background = SnapshotWorker(self, self._gather, self._tell, reads=True)
+        self._trends = TrendReader(self, self._show_trend, window=WINDOWS.index(LAST_DAY))
+        self._trend: Trend | None = None
         self._newest: HistoryEvent | None = None
         self._rows: Sequence[PreemptionRow] = ()
+        self._window: TrendWindow | None = None
+        """The window of the rows."""
+        self._shown: ShownPreemptions | None = None
 
     def body(self) -> ComposeResult:
+        yield Lines(id="window")
         yield Panes(
             Grid(
                 PREEMPTIONS,
@@ -197,29 +216,48 @@ class PreemptionsScreen(WorkloadScreen):
 
     def show(self, snapshot: Snapshot) -> None:
         newest = next((row for row in reversed(snapshot.recent) if row.what in MOVING), None)
-        if newest is None or newest is not self._newest or not self._rows:
+        if newest is None or newest is not self._newest or not self._rows or self._window is not self._trends.window:
             self._newest = newest
             self._background.ask(snapshot)
+        self._trends.ask(snapshot, WHOLE_CLUSTER)
 
     def _gather(self, snapshot: Snapshot) -> ShownPreemptions | ConsoleError:
         try:
             found = rows(self.console.preemptions(MOST))
+            window = self._trends.window if self.console.keeps_history else None
+            if window is not None:
+                found = [row for row in found if row.time > snapshot.time - window.span]
             windows = windows_of(self.console.last_hour(), self.console.preemption_count(), len(found))
         except ConsoleError as error:
             return error
-        return ShownPreemptions(found, preemption_stats(found), windows)
+        return ShownPreemptions(found, preemption_stats(found), windows, window)
 
     def _tell(self, past: ShownPreemptions | ConsoleError) -> None:
         if isinstance(past, ConsoleError):
             self.query_one(Grid).say(PaneState.FAILED, str(past))
             return
-        self._rows = past.rows
+        self._rows, self._window, self._shown = past.rows, self._trends.window, past
         grid, columns = self.query_one(Grid), preemption_columns(past.rows)
         if columns != grid.columns:
             grid.columns = columns
         grid.show(self._visible())
-        self.query_one("#counts", TextPane).show(count_lines(past.who, past.windows))
+        self._show_counts()
         self.picked(self.query_one(Grid).current)
+
+    def _show_trend(self, trend: Trend | None) -> None:
+        self._trend = trend
+        self._show_counts()
+
+    def _show_counts(self) -> None:
+        shown, trend = self._shown, self._trend
+        if shown is None:
+            return
+        fits = trend is not None and trend.window is shown.window
+        listed, line = shown.who.preemptions, self.query_one("#window", Lines)
+        line.lines = (window_line(shown.who, shown.window, trend if fits else None),) if shown.window else ()
+        windows = [*recorded_text(trend, listed), *shown.windows] if trend is not None and fits else shown.windows
+        name = shown.window.name if shown.window is not None else ""
+        self.query_one("#counts", TextPane).show(count_lines(shown.who, windows, name))
 
     def _visible(self) -> Sequence[PreemptionRow]:
         names = self.namespaces
@@ -239,6 +277,7 @@ class PreemptionsScreen(WorkloadScreen):
         row: PreemptionRow | None = self.query_one(Grid).current
         offered = {
             **super().handlers(),
+            **self._trends.handlers(),
             "app.next-pane": lambda: panes.step(1),
             "app.previous-pane": lambda: panes.step(-1),
         }
@@ -254,6 +293,28 @@ class PreemptionsScreen(WorkloadScreen):
             self.flash(f"{key} no longer exists; press E for its events", "warning")
 
 
+COLUMNS = 40
+"""Maximum width of the curve of preemptions."""
+
+
+def window_line(found: PreemptionStats, window: TrendWindow, trend: Trend | None) -> Painted:
+    """Return the line above the table: the window, the curve of recorded preemptions, and the listed totals."""
+    curve_of: Painted = ()
+    if trend is not None and trend.samples:
+        values = binned(trend, COLUMNS, lambda one: float(one.preempted), sum, absent=0.0)
+        curve_of = ((curve(values, highest(values)), "victim"), ("  ", ""))
+    totals = f"{counted(found.preemptions, 'preemption')}, {_lost(found, found.preemptions, ' lost')}"
+    return ((f" {window.name.capitalize()}  ", "title"), *curve_of, (totals, ""))
+
+
+def recorded_text(trend: Trend, listed: int) -> list[str]:
+    """Return a text with the number of recorded preemptions in the window of a trend; none if nothing is recorded."""
+    if not trend.samples:
+        return []
+    # The newest minute is not sampled yet.
+    return [f"{max(trend.preempted, listed):,} in the {window_title(trend)}"]
+
+
 def windows_of(hour: LastHour, recorded: int | None, listed: int) -> list[str]:
     """Return texts with the number of preemptions in the last hour and in this session, and how many are `listed`.
 
@@ -267,11 +328,14 @@ def windows_of(hour: LastHour, recorded: int | None, listed: int) -> list[str]:
     return [*said, f"{recorded:,} in this session{more}"]
 
 
-def count_lines(found: PreemptionStats, windows: Sequence[str] = ()) -> list[Painted]:
-    """Totals of the listed preemptions by rule, victim, preemptor and queue, preceded by the time windows."""
+def count_lines(found: PreemptionStats, windows: Sequence[str] = (), window: str = "") -> list[Painted]:
+    """Totals of the listed preemptions by rule, victim, preemptor and queue, preceded by the time windows.
+
+    `window` names the time of the listed ones; empty for all that are known.
+    """
     lines = [
         *((heading("PREEMPTIONS"), *(text_line(f"  {text}") for text in windows), BLANK) if windows else ()),
-        heading("LISTED"),
+        heading(f"LISTED: {window.upper()}" if window else "LISTED"),
         text_line(f"  {found.preemptions} preemptions, {_lost(found, found.preemptions, ' lost')}"),
         text_line((f"  {found.unplaced} preemptors still unscheduled", "dim")),
     ]

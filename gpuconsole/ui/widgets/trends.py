@@ -30,9 +30,10 @@ class TrendWindow(Struct, frozen=True):
     """Span of the samples that are read for it: MINUTE or HOUR."""
 
 
+LAST_DAY = TrendWindow("last 24 h", "24 h", DAY, MINUTE)
 WINDOWS = (
     TrendWindow("last hour", "1 h", HOUR, MINUTE),
-    TrendWindow("last 24 h", "24 h", DAY, MINUTE),
+    LAST_DAY,
     TrendWindow("last 7 d", "7 d", 7 * DAY, HOUR),
     TrendWindow("last 30 d", "30 d", 30 * DAY, HOUR),
 )
