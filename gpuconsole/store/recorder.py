@@ -471,7 +471,13 @@ def estimates(recorder: Recorder, source: str) -> list[PastEstimate]:
 def cost_hours(recorder: Recorder, since: Time, until: Time) -> list[CostHour]:
     """Costs of this cluster in the hours that overlap [since, until), also of earlier sessions. Raises HistoryError."""
     with _reading(recorder) as db:
-        return queries.cost_hours(db, recorder.recording, since, until)
+        return queries.cost_hours(db, recorder.recording, since // HOUR * HOUR, until)
+
+
+def cost_sums(recorder: Recorder, since: Time, until: Time) -> list[CostHour]:
+    """The same costs, summed by owner as `queries.cost_sums`, which is faster. Raises HistoryError."""
+    with _reading(recorder) as db:
+        return queries.cost_sums(db, recorder.recording, since // HOUR * HOUR, until)
 
 
 def samples(
