@@ -32,6 +32,7 @@ from gpuconsole.insight.cost.report import (
     job_facts,
     month_of,
     month_window,
+    present_rates,
     team_month,
 )
 from gpuconsole.model.clock import DAY, HOUR, Span, Time, format_time, parse_span, parse_time
@@ -203,7 +204,7 @@ def _accrued(
     span = until if until is not None else 0 if found is not None else DAY
     simulation.drain()
     begin = found if found is not None and not span else simulation.snapshot()
-    allocator = CostAllocator(begin, simulation.policy.prices, cost_labels(settings.cost))
+    prices, labels = simulation.policy.prices, cost_labels(settings.cost)
     origin = Origin(
         source=opened.about.source,
         mode="simulated" if span else mode_of(request),
@@ -215,11 +216,9 @@ def _accrued(
     if not span:
         if month is not None or since is not None:
             raise UsageError("a cluster has only present rates; --month and --since need --history or --until")
-        allocator.advance(begin.time + HOUR)
-        window = (begin.time, begin.time + HOUR)
-        return CostSource(
-            origin=origin, rows=allocator.drain(), window=window, per_hour=True, notes=(RATES,), unknown=unknown
-        )
+        rows, window = present_rates(begin, prices, labels), (begin.time, begin.time + HOUR)
+        return CostSource(origin=origin, rows=rows, window=window, per_hour=True, notes=(RATES,), unknown=unknown)
+    allocator = CostAllocator(begin, prices, labels)
     for event in events_until(simulation, span):
         allocator.note(event)
     allocator.advance(simulation.now)

@@ -282,6 +282,8 @@ class Console:
         """Messages of the start for the user, such as recovered sessions."""
         self.generated_names = GeneratedNames("submitted", lambda *name: is_name_taken(self.snapshot, *name))
         """Generates names of objects with a generateName: each object that is checked gets a new one."""
+        self.cost_labels = cost_labels
+        """Labels that name the team, project and user of a cost."""
         self.prices = prices
         """Prices of nodes that do not state their own."""
         backend.open()

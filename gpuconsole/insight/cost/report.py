@@ -12,9 +12,18 @@ from math import floor
 from statistics import fmean
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gpuconsole.insight.cost.allocation import CostHour, CostKind, CostOwner
+from gpuconsole.insight.cost.allocation import (
+    DEFAULT_LABELS,
+    CostAllocator,
+    CostHour,
+    CostKind,
+    CostLabels,
+    CostOwner,
+)
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time
+from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 
 EPOCHS = "gpuconsole.io/epochs-completed"
@@ -191,6 +200,23 @@ def _apportioned(usd: Sequence[float], total: int | None = None) -> list[int]:
             cents[place] -= 1
             missing += 1
     return cents
+
+
+# Present rates
+
+_AMOUNTS = tuple(name for name in CostHour.__struct_fields__ if name not in ("owner", "hour"))
+
+
+def present_rates(snapshot: Snapshot, prices: Prices, labels: CostLabels = DEFAULT_LABELS) -> tuple[CostHour, ...]:
+    """Return what a cluster costs per hour at its present shares, as rows of the hour of the Snapshot."""
+    allocator = CostAllocator(snapshot, prices, labels)
+    # A second, because GPU metrics become stale in an hour.
+    allocator.advance(snapshot.time + SECOND)
+    hour = snapshot.time // HOUR * HOUR
+    return tuple(
+        replace(row, hour=hour, **{name: getattr(row, name) * (HOUR // SECOND) for name in _AMOUNTS})
+        for row in allocator.drain()
+    )
 
 
 # Windows
