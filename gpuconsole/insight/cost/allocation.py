@@ -688,10 +688,11 @@ class CostAllocator:
     def _move_to_lost(self, account: _Account, hour: Time, booked: list[float], part: float) -> None:
         """Move a part of what an account booked in an hour, and reduce `booked` by it."""
         used, underutilized = booked[1] * part, booked[2] * part
-        moved = [0.0] * len(_FIELDS)
-        moved[_USED], moved[_UNDERUTILIZED], moved[_LOST] = -used, -underutilized, used + underutilized
-        self._row(account, hour, moved)
         booked[:] = [one * (1.0 - part) for one in booked]
+        if used or underutilized:
+            moved = [0.0] * len(_FIELDS)
+            moved[_USED], moved[_UNDERUTILIZED], moved[_LOST] = -used, -underutilized, used + underutilized
+            self._row(account, hour, moved)
 
 
 def _node_of(pod: Pod | None) -> str:
