@@ -1,6 +1,5 @@
 """`gpuconsole cost`: cost of GPUs over time by workload, team or queue; monthly reports, budgets, FOCUS export."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.cli.answering import CommandAnswer, Origin, document, mode_of, provenance
-from gpuconsole.cli.options import OpenRequest, clustered, configured, cost_labels
+from gpuconsole.cli.options import BUDGETS, OpenRequest, budgets_of, clustered, configured, cost_labels
 from gpuconsole.cli.simulate import Duration, events_until
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
@@ -69,31 +68,6 @@ class CostSource(Struct, frozen=True, kw_only=True):
     """What is missing because RBAC forbids reading it, as sentences."""
 
 
-def _budget(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[Budget, ...]:
-    found: list[Budget] = []
-    for text in values:
-        team, equals, amount = text.rpartition("=")
-        try:
-            usd = float(amount)
-        except ValueError:
-            usd = math.nan
-        if not equals or not team or not 0 <= usd < math.inf:
-            raise click.BadParameter(f"{text!r} is not TEAM=USD, such as research=12000", ctx, param)
-        found.append(Budget(team=team, usd_per_month=usd))
-    return tuple(found)
-
-
-BUDGETS = click.option(
-    "--budget",
-    "budgets",
-    multiple=True,
-    callback=_budget,
-    metavar="TEAM=USD",
-    help="Monthly budget of a team. May be repeated.",
-)
-"""The --budget option, which gives the command a tuple of Budgets."""
-
-
 @click.command()
 @clustered
 @click.option("--until", type=Duration(), help="Simulate this long. [default: 24h for FILES, else nothing]")
@@ -144,7 +118,7 @@ def command(
     if team is not None and output in ("csv", "focus"):
         raise UsageError(f"-o {output} has no monthly report of a team; use text, json, markdown or html")
     request, settings = configured(request)
-    limits = budgets or tuple(Budget(team=name, usd_per_month=usd) for name, usd in settings.cost.budgets.items())
+    limits = budgets_of(budgets, settings.cost)
     has_cluster = bool(request.files) or request.live or request.snapshot is not None or request.recorded is not None
     with uncollected():
         if history is not None or (not has_cluster and (month is not None or since is not None)):

@@ -21,8 +21,7 @@ from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.registry import Collector
 
 from gpuconsole import __version__
-from gpuconsole.cli.cost import BUDGETS
-from gpuconsole.cli.options import OpenRequest, clustered, configured
+from gpuconsole.cli.options import BUDGETS, OpenRequest, budgets_of, clustered, configured
 from gpuconsole.cli.record import ESTIMATES, Listener, ListenerType, run_headless, say, wait_for_signals
 from gpuconsole.cli.run import HeadlessConsole, log_to, open_console
 from gpuconsole.errors import HistoryError, UsageError
@@ -80,6 +79,7 @@ def command(
     if history is not None and (request.files or request.live or request.snapshot is not None or estimates):
         raise UsageError("--history reads what was recorded; omit FILES, --live, --snapshot and --estimates")
     request, settings = configured(request, speed=speed, read_only=True, worker=estimates)
+    budgets = tuple(budgets_of(budgets, settings.cost))
     if problem := log_to(settings.log_file, settings.log_level):
         say(problem)
     if history is not None:

@@ -4,6 +4,7 @@ Also the names of bundled fixtures, so that `gpuconsole simulate three-nodes` ne
 findings about files.
 """
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -22,6 +23,7 @@ from gpuconsole.model.text import clean
 
 if TYPE_CHECKING:
     from gpuconsole.insight.cost.allocation import CostLabels
+    from gpuconsole.insight.cost.report import Budget
     from gpuconsole.services.time_travel import RecordedCluster
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -167,3 +169,37 @@ def cost_labels(settings: CostSettings) -> "CostLabels":
         user=settings.user_label,
         system_namespaces=SYSTEM_NAMESPACES | frozenset(settings.system_namespaces),
     )
+
+
+def _budget(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> "tuple[Budget, ...]":
+    from gpuconsole.insight.cost.report import Budget
+
+    found: list[Budget] = []
+    for text in values:
+        team, equals, amount = text.rpartition("=")
+        try:
+            usd = float(amount)
+        except ValueError:
+            usd = math.nan
+        if not equals or not team or not 0 <= usd < math.inf:
+            raise click.BadParameter(f"{text!r} is not TEAM=USD, such as research=12000", ctx, param)
+        found.append(Budget(team=team, usd_per_month=usd))
+    return tuple(found)
+
+
+BUDGETS = click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    callback=_budget,
+    metavar="TEAM=USD",
+    help="Monthly budget of a team. May be repeated.",
+)
+"""The --budget option, which gives the command a tuple of Budgets."""
+
+
+def budgets_of(given: Sequence["Budget"], settings: CostSettings) -> Sequence["Budget"]:
+    """Return the budgets of the command line, else those of the configuration."""
+    from gpuconsole.insight.cost.report import Budget
+
+    return given or [Budget(team=team, usd_per_month=usd) for team, usd in settings.budgets.items()]

@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 import click
 from msgspec import Struct
 
-from gpuconsole.cli.cost import BUDGETS
-from gpuconsole.cli.options import OpenRequest, clustered, configured
+from gpuconsole.cli.options import BUDGETS, OpenRequest, budgets_of, clustered, configured
 from gpuconsole.cli.run import HeadlessConsole, log_to, open_console
 from gpuconsole.errors import ClusterError, HistoryError, UsageError
 from gpuconsole.insight.cost.report import Budget
@@ -115,7 +114,7 @@ def command(
     say(f"recording {console.status.source} to {recorded}" + (f", metrics on {metrics}" if metrics else ""))
     for notice in console.notices:
         say(notice)
-    return run_headless(console, recorded, metrics, budgets)
+    return run_headless(console, recorded, metrics, budgets_of(budgets, settings.cost))
 
 
 def say(text: str) -> None:
