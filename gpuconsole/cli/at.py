@@ -8,8 +8,8 @@ import click
 
 from gpuconsole.cli.options import OpenRequest, configured
 from gpuconsole.errors import UsageError
-from gpuconsole.model.clock import Time, parse_span, parse_time
-from gpuconsole.services.time_travel import recorded_cluster, recording_at
+from gpuconsole.model.clock import Time
+from gpuconsole.services.time_travel import parse_moment, recorded_cluster, recording_at
 from gpuconsole.store import queries
 from gpuconsole.store.queries import Recording
 from gpuconsole.store.schema import earlier_sessions
@@ -31,7 +31,6 @@ QUESTIONS = (
 """Commands that answer questions about a cluster at one time."""
 _BEFORE_END = re.compile(r"-\d\S*")
 _END = "end"
-FORMS = "write it as 2026-01-05T14:00Z, or as -2h for the time before the end of the recording"
 
 
 class QuestionAtTime(click.Command):
@@ -103,11 +102,10 @@ def _chosen(recordings: list[Recording], number: int | None) -> list[Recording]:
 
 def _meant(text: str, recordings: list[Recording]) -> tuple[Time, Recording]:
     """Return the time that was typed, and the newest recording that covers it. Raises UsageError, HistoryError."""
+    newest = recordings[-1] if recordings else None
+    typed = text.removeprefix(_END)
     try:
-        if text.startswith(f"{_END}-") and recordings:
-            newest = recordings[-1]
-            return newest.last - parse_span(text.removeprefix(f"{_END}-")), newest
-        time = parse_time(text)
-    except (ValueError, OverflowError) as error:
-        raise UsageError(f"TIME {text.removeprefix(_END)!r}: {FORMS}") from error
-    return time, recording_at(recordings, time)
+        time = parse_moment(typed, newest.last if newest is not None else 0)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return time, newest if typed.startswith("-") and newest is not None else recording_at(recordings, time)

@@ -19,7 +19,7 @@ from gpuconsole.errors import HistoryError, ReadOnlyError
 from gpuconsole.insight.health.engines import EnginesInForce, engines
 from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions
 from gpuconsole.model.change_log import ChangeLogError, rebuild_cluster
-from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time, format_time
+from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time, format_time, parse_span, parse_time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import KEPT, Snapshot
@@ -76,6 +76,17 @@ def recorded_cluster(db: sqlite3.Connection, recording: Recording, time: Time, e
             f"the schedulers' settings at {format_time(checkpoint.time)} cannot be read: {error}"
         ) from error
     return RecordedCluster(snapshot=snapshot, policy=policy, recording=recording, events=lines)
+
+
+FORMS = "write it as 2026-01-05T14:00Z, or as -2h for the time before the end of the recording"
+
+
+def parse_moment(text: str, end: Time) -> Time:
+    """Parse a time, `2026-01-05T14:00Z`, or a span before the end of a recording, `-2h`. Raises ValueError."""
+    try:
+        return end - parse_span(text[1:]) if text.startswith("-") else parse_time(text)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"TIME {text!r}: {FORMS}") from error
 
 
 def recording_at(recordings: Sequence[Recording], time: Time) -> Recording:

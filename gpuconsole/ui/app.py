@@ -24,6 +24,7 @@ from gpuconsole.ui.paint import ROLE_CLASSES
 from gpuconsole.ui.refresh import ScreenPreloader, SnapshotSubscriber
 from gpuconsole.ui.screens.base import ConsoleScreen, Contexts
 from gpuconsole.ui.screens.global_actions import handlers, run_command_line
+from gpuconsole.ui.screens.time_travel import TimeTravelControl
 from gpuconsole.ui.screens.views import VIEWS, load
 from gpuconsole.ui.textual_patches import TunedApp
 from gpuconsole.ui.theme import load_themes
@@ -112,6 +113,7 @@ class ConsoleApp(TunedApp):
         self.pace = KeyIdleTimer()
         self._following = SnapshotSubscriber(self, repaint)
         self.travel = ViewHistory(self.DEFAULT_MODE)
+        self.time_travel = TimeTravelControl(self)
         self._warm = warm
         self._last_key = ""
         self._interrupted = -TWICE
@@ -283,6 +285,7 @@ class ConsoleApp(TunedApp):
 
     def rebind(self, cluster: Console) -> None:
         """Switch to another cluster: all screens restart, and the old console is closed in the background."""
+        self.time_travel.close()
         leaving, self.cluster = self.cluster, cluster
         self._following.end()
         self.namespaces = frozenset()

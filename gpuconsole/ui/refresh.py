@@ -73,7 +73,12 @@ class SnapshotSubscriber:
         self._paint(self._app.cluster.snapshot)
 
     def _paint(self, snapshot: Snapshot) -> None:
-        self._report_outcomes(snapshot.recent)
+        console = self._app.cluster
+        if console.is_travelling:
+            # A newer Snapshot may have been on its way when the operator went back.
+            snapshot = console.snapshot
+        else:
+            self._report_outcomes(snapshot.recent)
         screen = self._app.front
         if screen is not None:
             screen.snapshot = snapshot

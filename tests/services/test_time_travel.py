@@ -14,43 +14,17 @@ from gpuconsole.insight.overview import last_hour
 from gpuconsole.insight.preemption.history import lost_by
 from gpuconsole.model.clock import MINUTE, Time, format_time
 from gpuconsole.model.commands import Cordon
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.console import Console
-from gpuconsole.services.time_travel import TRAVELLING, RecordedCluster, TimeTravel
-from gpuconsole.store.recorder import Opening, Recorder, newest_preemptions
-
-NEVER = 1e6
-
-
-class Recorded:
-    """A console that has simulated the drill org-cohort for an hour, with its history and Snapshots."""
-
-    def __init__(self, path: Path) -> None:
-        backend = SimulatedBackend(open_simulation(OpenRequest(files=("org-cohort",))).simulation, speed=60.0)
-        opening = Opening(version="1", mode="SIM", source="test")
-        recorder = Recorder(path, opening, wall=lambda: 0, interval=NEVER)
-        self.console = Console(backend, recorder=recorder)
-        self.snapshots: list[Snapshot] = []
-        self.history: list[HistoryEvent] = []
-        for _ in range(60):
-            before = self.snapshots[-1].recent if self.snapshots else ()
-            # Small steps, as a tick takes no longer than its budget of time.
-            until = self.console.snapshot.time + MINUTE
-            while self.console.snapshot.time < until:
-                self.console.tick(0.25)
-            recorder.flush()
-            self.snapshots.append(self.console.snapshot)
-            self.history += [line for line in self.console.snapshot.recent if line not in before]
-
-    def at(self, snapshot: Snapshot) -> RecordedCluster:
-        assert self.console.time_travel is not None
-        return self.console.time_travel.cluster(snapshot.time)
+from gpuconsole.services.time_travel import TRAVELLING, TimeTravel
+from gpuconsole.store.recorder import newest_preemptions
+from tests.support.recorded_histories import RecordedConsole
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Iterator[Recorded]:
-    found = Recorded(tmp_path / "history.db")
+def recorded(tmp_path: Path) -> Iterator[RecordedConsole]:
+    found = RecordedConsole(tmp_path / "history.db")
     yield found
     found.console.stop()
 
@@ -65,14 +39,14 @@ def travel(console: Console) -> TimeTravel:
     return console.time_travel
 
 
-def test_each_recorded_snapshot_is_rebuilt(recorded: Recorded) -> None:
+def test_each_recorded_snapshot_is_rebuilt(recorded: RecordedConsole) -> None:
     for snapshot in recorded.snapshots[::7]:
         rebuilt = recorded.at(snapshot)
         assert objects(rebuilt.snapshot) == objects(snapshot)
         assert rebuilt.snapshot.recent == snapshot.recent
 
 
-def test_all_that_the_console_says_is_of_the_shown_time(recorded: Recorded) -> None:
+def test_all_that_the_console_says_is_of_the_shown_time(recorded: RecordedConsole) -> None:
     console, then = recorded.console, recorded.snapshots[30]
     past = recorded.at(then)
     console.travel_to(past)
@@ -89,7 +63,7 @@ def test_all_that_the_console_says_is_of_the_shown_time(recorded: Recorded) -> N
         assert console.history(workload) == tuple(line for line in lines if workload in (line.workload, line.by))
 
 
-def test_analyses_start_from_the_shown_time(recorded: Recorded) -> None:
+def test_analyses_start_from_the_shown_time(recorded: RecordedConsole) -> None:
     console, then = recorded.console, recorded.snapshots[10]
     present = console.answers
     console.travel_to(recorded.at(then))
@@ -102,7 +76,7 @@ def test_analyses_start_from_the_shown_time(recorded: Recorded) -> None:
     assert console.answers.standing().snapshot.time == console.newest.time
 
 
-def test_nothing_is_changed_while_an_earlier_time_is_shown(recorded: Recorded) -> None:
+def test_nothing_is_changed_while_an_earlier_time_is_shown(recorded: RecordedConsole) -> None:
     console = recorded.console
     node = next(iter(console.snapshot.nodes))
     console.travel_to(recorded.at(recorded.snapshots[10]))
@@ -118,7 +92,7 @@ def test_nothing_is_changed_while_an_earlier_time_is_shown(recorded: Recorded) -
     assert console.snapshot.nodes[node].unschedulable
 
 
-def test_the_present_goes_on_and_is_recorded_but_not_shown(recorded: Recorded) -> None:
+def test_the_present_goes_on_and_is_recorded_but_not_shown(recorded: RecordedConsole) -> None:
     console, shown = recorded.console, list[Snapshot]()
     past = recorded.at(recorded.snapshots[10])
     console.subscribe(shown.append)
@@ -133,7 +107,7 @@ def test_the_present_goes_on_and_is_recorded_but_not_shown(recorded: Recorded) -
     assert shown[-1] is console.newest
 
 
-def test_the_times_of_events_are_found_in_both_directions(recorded: Recorded) -> None:
+def test_the_times_of_events_are_found_in_both_directions(recorded: RecordedConsole) -> None:
     journey, kinds = travel(recorded.console), {HistoryEventKind.ADMITTED}
     recording = journey.recording()
     times = sorted({line.time for line in recorded.history if line.what in kinds and line.time >= recording.first})
@@ -151,7 +125,7 @@ def test_the_times_of_events_are_found_in_both_directions(recorded: Recorded) ->
     assert journey.next_mark({HistoryEventKind.DEADLOCK}, recording.first, forward=True) is None
 
 
-def test_where_nothing_is_recorded_there_is_a_clear_error(recorded: Recorded) -> None:
+def test_where_nothing_is_recorded_there_is_a_clear_error(recorded: RecordedConsole) -> None:
     journey = travel(recorded.console)
     recording = journey.recording()
     ranges = f"{format_time(recording.first)} to {format_time(recording.last)}"
@@ -161,7 +135,7 @@ def test_where_nothing_is_recorded_there_is_a_clear_error(recorded: Recorded) ->
         assert str(error.value).endswith(f"choose a time in {ranges}")
 
 
-def test_a_damaged_change_log_is_a_clear_error(recorded: Recorded) -> None:
+def test_a_damaged_change_log_is_a_clear_error(recorded: RecordedConsole) -> None:
     journey, then = travel(recorded.console), recorded.snapshots[30]
     console = recorded.console
     assert console.history_path is not None

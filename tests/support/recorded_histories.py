@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
+from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.cli.options import OpenRequest
+from gpuconsole.cli.sources import open_simulation
 from gpuconsole.insight.cost.allocation import DEFAULT_LABELS
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import EVERYTHING, Snapshot
+from gpuconsole.services.console import Console
 from gpuconsole.services.recording import HistoryPipeline
+from gpuconsole.services.time_travel import RecordedCluster
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.store.recorder import Opening, Recorder
 
@@ -34,3 +39,27 @@ def record(
     assert not pipeline.failed
     recorder.close()
     return found
+
+
+class RecordedConsole:
+    """A console that has simulated a fixture for an hour, with its history, and its Snapshot of each minute."""
+
+    def __init__(self, path: Path, fixture: str = "org-cohort", minutes: int = 60) -> None:
+        backend = SimulatedBackend(open_simulation(OpenRequest(files=(fixture,))).simulation, speed=60.0)
+        opening = Opening(version="1", mode="SIM", source="test")
+        recorder = Recorder(path, opening, wall=lambda: 0, interval=NEVER)
+        self.console = Console(backend, recorder=recorder)
+        self.snapshots: list[Snapshot] = []
+        self.history: list[HistoryEvent] = []
+        for _ in range(minutes):
+            before = self.snapshots[-1].recent if self.snapshots else ()
+            until = self.console.snapshot.time + MINUTE
+            while self.console.snapshot.time < until:
+                self.console.tick(0.25)
+            recorder.flush()
+            self.snapshots.append(self.console.snapshot)
+            self.history += [line for line in self.console.snapshot.recent if line not in before]
+
+    def at(self, snapshot: Snapshot) -> RecordedCluster:
+        assert self.console.time_travel is not None
+        return self.console.time_travel.cluster(snapshot.time)

@@ -19,6 +19,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import ACTIONS, BY_ID, Scope
+from gpuconsole.ui.actions.global_actions import TIME_TRAVEL
 from gpuconsole.ui.actions.keys import single_keys
 from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.screens.base import ConsoleScreen
@@ -125,7 +126,8 @@ async def test_every_action_of_the_registry_is_offered_somewhere() -> None:
     # Screens of these open on live clusters only: test_live_actions has them.
     # A window of time needs a recorded history: test_trends has one.
     scopes = (Scope.EDIT, Scope.LOGS, Scope.FORWARDS, Scope.WINDOW)
-    elsewhere = {action.id for action in ACTIONS if action.scope in scopes}
+    # The time line needs one, too: test_time_travel has it.
+    elsewhere = {action.id for action in ACTIONS if action.scope in scopes} | {action.id for action in TIME_TRAVEL}
     async with shown() as (app, pilot):
         offered: set[str] = set()
         for view in VIEWS:

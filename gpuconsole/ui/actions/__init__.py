@@ -8,7 +8,16 @@ from gpuconsole.ui.actions.action import Action as Action
 from gpuconsole.ui.actions.action import Handler as Handler
 from gpuconsole.ui.actions.action import Handlers as Handlers
 from gpuconsole.ui.actions.action import Scope as Scope
-from gpuconsole.ui.actions.global_actions import ANSWERS, DRILLS, EVERYWHERE, SIMULATION, TABLES, VIEWS
+from gpuconsole.ui.actions.global_actions import (
+    ANSWERS,
+    DRILLS,
+    EVERYWHERE,
+    SIMULATION,
+    TABLES,
+    TIME_LINE,
+    TIME_TRAVEL,
+    VIEWS,
+)
 from gpuconsole.ui.actions.object_actions import (
     COST,
     MANIFESTS,
@@ -25,6 +34,7 @@ from gpuconsole.ui.actions.object_actions import (
 )
 
 ACTIONS: tuple[Action, ...] = (
+    *TIME_TRAVEL,
     *EVERYWHERE,
     *PLACES,
     *VIEWS,
@@ -39,6 +49,7 @@ ACTIONS: tuple[Action, ...] = (
     *WINDOW,
     *WHAT_IF,
     *SUBMIT,
+    *TIME_LINE,
     *MANIFESTS,
     *PODS,
     *DRILLS,

@@ -11,6 +11,7 @@ class Scope(StrEnum):
 
     GLOBAL = "Everywhere"
     VIEWS = "Screens"
+    TIME = "Time line"
     SIMULATION = "Simulation"
     TABLE = "Tables"
     WINDOW = "Time window"

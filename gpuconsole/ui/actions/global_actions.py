@@ -313,6 +313,38 @@ TABLES: tuple[Action, ...] = (
 )
 
 
+def _time(id: str, key: str, label: str, help: str, *, footer: bool = True) -> Action:
+    return Action(id=f"time.{id}", keys=(key,), label=label, help=help, scope=Scope.TIME, footer=footer)
+
+
+TIME_TRAVEL: tuple[Action, ...] = (
+    _time("earlier", "left", "-1 min", "Show the cluster a minute earlier."),
+    _time("later", "right", "+1 min", "Show the cluster a minute later."),
+    _time("hour-earlier", "shift+left", "-1 h", "Show the cluster an hour earlier."),
+    _time("hour-later", "shift+right", "+1 h", "Show the cluster an hour later."),
+    _time("previous-preemption", "(", "previous preemption", "Go to the previous preemption.", footer=False),
+    _time("next-preemption", ")", "next preemption", "Go to the next preemption.", footer=False),
+    _time("previous-admission", "{", "previous admission", "Go to the previous admission.", footer=False),
+    _time("next-admission", "}", "next admission", "Go to the next admission.", footer=False),
+    _time("previous-failure", "ctrl+left", "previous node failure", "Go to the previous node failure.", footer=False),
+    _time("next-failure", "ctrl+right", "next node failure", "Go to the next node failure.", footer=False),
+    _time("play", ".", "play", "Play the recording from here, or stop."),
+    _time("now", "escape", "present", "Close the time line, and show the present."),
+)
+"""While the time line is open; their keys have precedence over those of the screen."""
+
+TIME_LINE: tuple[Action, ...] = (
+    Action(
+        id="time.open",
+        keys=("ctrl+t",),
+        label="time line",
+        help="Open the time line to show an earlier time, or close it.",
+        scope=Scope.TIME,
+        aliases=("at", "time"),
+        argument="[time]",
+    ),
+)
+
 DRILLS: tuple[Action, ...] = (
     Action(
         id="drill.go-on",

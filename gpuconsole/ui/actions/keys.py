@@ -12,6 +12,8 @@ _SHOWN = {
     "shift+tab": "⇧Tab",
     "shift+left": "⇧←",
     "shift+right": "⇧→",
+    "ctrl+left": "ctrl+←",
+    "ctrl+right": "ctrl+→",
     "up": "↑",
     "down": "↓",
     "left": "←",

@@ -103,6 +103,9 @@ class AnswerPoller(Generic[Answer]):
         self._show = show
         self._share = share
         self._next = 0.0
+        self._answers: AnalysisService | None = None
+        self._is_superseded = False
+        """Whether the console shows another time than that for which a result is being computed."""
         self.busy = False
         self.answer: Answer | None = None
         self.problem = ""
@@ -110,6 +113,10 @@ class AnswerPoller(Generic[Answer]):
 
     def ask(self, answers: AnalysisService, *, now: bool = False) -> None:
         """Start the computation in a thread, unless one runs or the pause is not over; `now` skips the pause."""
+        if answers is not self._answers:
+            # The console shows another time: what was computed about the one before is not true any more.
+            self._answers, self.answer, self.problem, now = answers, None, "", True
+            self._is_superseded = self.busy
         if self.busy or (not now and time.monotonic() < self._next):
             return
         self.busy = True
@@ -135,11 +142,17 @@ class AnswerPoller(Generic[Answer]):
             self._screen.call_later(self._ended, whole, problem, time.monotonic() - began)
 
     def _came(self, answer: Answer) -> None:
-        self.answer, self.problem = answer, ""
-        self._screen.safely(self._show)
+        if not self._is_superseded:
+            self.answer, self.problem = answer, ""
+            self._screen.safely(self._show)
 
     def _ended(self, whole: list[Answer], problem: str, took: float) -> None:
-        self.busy, self.problem = False, problem
+        self.busy = False
+        if self._is_superseded and self._answers is not None:
+            self._is_superseded = False
+            self.ask(self._answers, now=True)
+            return
+        self.problem = problem
         self._next = time.monotonic() + max(REST, self._share * took)
         for answer in whole:
             self.answer = answer

@@ -9,9 +9,10 @@ confirmation. Toasts and dialogs are in `screens.dialogs`. `AppServices` is what
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
+from msgspec.structs import replace
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -43,6 +44,7 @@ from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.header_footer import Crumbs, Footer, Header
 from gpuconsole.ui.widgets.painter import PaneState, notice
 from gpuconsole.ui.widgets.textpane import TextPane
+from gpuconsole.ui.widgets.time_line import TimeLine, TimeLineView
 
 
 def table_handlers(grid: Grid[Any]) -> dict[str, Handler]:
@@ -89,7 +91,17 @@ EVERY_OBJECT = ("object.describe", "object.yaml", "object.menu")
 
 def _yields(action: Action) -> bool:
     """True for an action that is not offered where the screen uses one of its keys."""
-    return action.scope is Scope.ANSWERS or action.id == "app.last"
+    return action.scope is Scope.ANSWERS or action.id in ("app.last", "time.open")
+
+
+def _without_keys(actions: Iterable[Action], taken: Collection[str]) -> Iterator[Action]:
+    """Yield actions with their other keys, as the open time line has `taken` these; none that has no other key."""
+    for action in actions:
+        left = tuple(key for key in action.keys if key not in taken)
+        if action.scope is Scope.TIME or left == action.keys:
+            yield action
+        elif left:
+            yield replace(action, keys=left)
 
 
 Answer = TypeVar("Answer")
@@ -109,6 +121,20 @@ class Contexts(Protocol):
         """Make a console for `context`, not started yet; it takes over the worker process of the console `leaving`."""
 
 
+class TimeTravelling(Protocol):
+    """The interface of `screens.time_travel` for screens."""
+
+    @property
+    def view(self) -> TimeLineView | None:
+        """What the time line shows; None while it is closed."""
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the actions that are offered now."""
+
+    def go_to(self, text: str) -> None:
+        """Show the time that was typed."""
+
+
 class AppServices(Protocol):
     """The interface of the app for screens, which cannot import the app. `ConsoleApp` describes each method."""
 
@@ -117,6 +143,9 @@ class AppServices(Protocol):
     namespaces: frozenset[str]
     cluster: Console
     pace: KeyIdleTimer
+
+    @property
+    def time_travel(self) -> TimeTravelling: ...
 
     @property
     def front(self) -> "ConsoleScreen | None": ...
@@ -160,6 +189,10 @@ class AppServices(Protocol):
 
     def post_message(self, message: Message) -> bool: ...
 
+    def run_worker(self, work: Callable[[], None], *, thread: bool, group: str) -> object: ...
+
+    def call_later(self, callback: Callable[..., Any], *args: Any) -> bool: ...
+
     def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer: ...
 
     def action_suspend_process(self) -> None: ...
@@ -183,6 +216,8 @@ class ActingScreen(AskingScreen):
         status = self.console.status
         if not status.read_only:
             return ""
+        if status.behind is not None:
+            return "an earlier time is shown; Esc returns to the present"
         return status.refusal if status.history else "this session is read-only"
 
     def question(self, action: Action) -> Question | None:
@@ -208,6 +243,9 @@ class ActingScreen(AskingScreen):
         """All actions of this screen, in the order of the registry."""
         here = {**self.console_app.handlers(), **self.handlers()}
         found = [action for action in ACTIONS if action.id in here and not self._has_nothing_to_say(action)]
+        taken = {key for action in found if action.scope is Scope.TIME for key in action.keys if not _yields(action)}
+        if taken:
+            found = list(_without_keys(found, taken))
         # A report keeps its key unless the screen uses that key itself; `:` opens it everywhere.
         own = {key for action in found if not _yields(action) for key in action.keys}
         return [action for action in found if not _yields(action) or own.isdisjoint(action.keys)]
@@ -265,7 +303,7 @@ class ActingScreen(AskingScreen):
 class FramedScreen(ActingScreen):
     """A screen that draws Snapshots inside the common frame."""
 
-    ALLOW_IN_MAXIMIZED_VIEW = "Header, Crumbs, FilterLine, CommandLine, Footer"
+    ALLOW_IN_MAXIMIZED_VIEW = "Header, Crumbs, TimeLine, FilterLine, CommandLine, Footer"
     """Widgets that stay when a pane is maximized."""
 
     view: ClassVar[str] = ""
@@ -362,6 +400,7 @@ class FramedScreen(ActingScreen):
         yield Crumbs()
         with Container(id="body"):
             yield from self.body()
+        yield TimeLine()
         yield FilterLine()
         yield CommandLine()
         yield Footer()
@@ -394,6 +433,7 @@ class FramedScreen(ActingScreen):
         self.show_header()
         names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, FramedScreen)]
         self.query_one(Crumbs).show(self.console_app.view, names)
+        self.query_one(TimeLine).view = self.console_app.time_travel.view
         self.show_place()
         self.show_keys()
 
@@ -505,6 +545,12 @@ class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=Fal
     def _table_handlers(self) -> dict[str, Handler]:
         grid = self.grid
         return table_handlers(grid) if grid is not None else {}
+
+    @property
+    def takes_escape(self) -> bool:
+        """True while a prompt, the filter or a text field is open, which escape closes first."""
+        opened = self.query_one(CommandLine).display or self.query_one(FilterLine).display
+        return opened or isinstance(self.focused, Input)
 
     def escape(self) -> None:
         """Close the command prompt; else clear the filter; else leave the text field; else go back."""

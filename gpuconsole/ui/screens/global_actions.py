@@ -308,6 +308,7 @@ def handlers(app: AppServices) -> dict[str, Handler]:
         "app.suspend": app.action_suspend_process,
         **{f"view.{name}": partial(app.go, name) for name in VIEWS},
         **(driving_handlers(screen) if screen is not None else {}),
+        **app.time_travel.handlers(),
     }
 
 
@@ -327,6 +328,8 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
             submit_file(screen, line.argument)
         case "answer.drills" if line.argument:
             load("drill").play_drill(screen, line.argument)
+        case "time.open" if line.argument:
+            app.time_travel.go_to(line.argument)
         case "app.theme" if line.argument:
             set_theme(app, line.argument)
         case "sim.speed" if line.argument:

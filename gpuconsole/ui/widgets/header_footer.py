@@ -13,6 +13,7 @@ from gpuconsole.ui.actions import ACTIONS, Action, Scope
 from gpuconsole.ui.actions.keys import spell
 from gpuconsole.ui.paint import Cell, Painted, Piece, painted, width_of
 from gpuconsole.ui.widgets.painter import StatusLine
+from gpuconsole.ui.widgets.time_line import behind_text
 
 STALE = 5.0
 """Age in seconds from which the data of a running simulation counts as stale."""
@@ -37,7 +38,9 @@ def left_parts(status: ConsoleStatus, namespaces: Collection[str], short: bool =
     """Return the parts at the left of the header, in order; `short` shortens the names of the engines."""
     where = ", ".join(sorted(namespaces)) if namespaces else "all namespaces"
     parts: list[Part] = [(0, ((f" {mode(status)} ", "chip"),))]
-    if status.read_only:
+    if status.behind is not None:
+        parts.append((0, ((" PAST ", "chip"),)))
+    elif status.read_only:
         parts.append((0, ((" RO ", "chip"),)))
     if status.history:
         parts.append((0, ((" NO HISTORY ", "fault"),)))
@@ -93,6 +96,8 @@ def right_part(status: ConsoleStatus) -> Painted:
     """Format the time of the data and its age."""
     if status.loading:
         return (("loading…", "dim"),)
+    if status.behind is not None:
+        return ((fmt.date_and_clock(status.time), "strong"), (f" · {behind_text(status.behind)} ", "victim"))
     # An idle live cluster sends data about once a minute; only a lost connection is stale.
     stale = bool(status.sight.lost) if status.sight is not None else status.age >= STALE and not status.paused
     age = f"{status.age:.1f}s old" if status.age < 10 else f"{status.age:,.0f}s old"
