@@ -221,7 +221,7 @@ class _SampledTree:
         return (*found, *self._flavors(roots))
 
     def _events(self, node: QuotaNode) -> tuple[_Counts, Sequence[Span]]:
-        counts, waits = _Counts(), []
+        counts, waits = _Counts(), list[Sequence[Span]]()
         if node.kind in (NodeKind.CLUSTER_QUEUE, NodeKind.VOLCANO_QUEUE, NodeKind.KAI_QUEUE):
             counts.add(self._counts.get((node.kind is not NodeKind.CLUSTER_QUEUE, node.name), _Counts()))
         if node.kind is NodeKind.CLUSTER_QUEUE:

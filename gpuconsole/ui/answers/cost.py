@@ -130,26 +130,27 @@ def as_markdown(document: CostDocument) -> list[str]:
     """Format a report as lines of Markdown."""
     aligned = ("---", *("---:" for _ in document.heads[1:]))
     return [
-        f"# {_in_markdown(document.title)}",
+        f"# {in_markdown(document.title)}",
         "",
-        *(_markdown_row(cells) for cells in (document.heads, aligned, *document.rows)),
+        *(markdown_row(cells) for cells in (document.heads, aligned, *document.rows)),
         "",
         *(f"- {name}: {value}" for name, value in document.sums),
-        *(line for note in document.notes for line in ("", _in_markdown(note))),
+        *(line for note in document.notes for line in ("", in_markdown(note))),
     ]
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_in_markdown, cells))} |"
+def markdown_row(cells: Sequence[str]) -> str:
+    """Format cells as a row of a Markdown table."""
+    return f"| {' | '.join(map(in_markdown, cells))} |"
 
 
-def _in_markdown(text: str) -> str:
+def in_markdown(text: str) -> str:
     """Escape what Markdown or the HTML in it would interpret, as names in a cluster come from its users."""
     escaped = "".join(f"\\{one}" if one in "\\`*_[]|~" else one for one in clean(text))
     return escape(escaped, quote=False)
 
 
-_STYLE = """
+STYLE = """
 body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222; background: #fff }
 table { border-collapse: collapse; width: 100% }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }
@@ -161,31 +162,33 @@ dd { margin: 0; text-align: right }
 
 def as_html(document: CostDocument) -> list[str]:
     """Format a report as lines of a self-contained HTML page, which loads nothing."""
-    title = _in_html(document.title)
+    title = in_html(document.title)
     return [
         "<!doctype html>",
         '<html lang="en">',
-        f'<head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>',
+        f'<head><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style></head>',
         "<body>",
         f"<h1>{title}</h1>",
         "<table>",
-        f"<thead>{_html_row('th', document.heads)}</thead>",
+        f"<thead>{html_row('th', document.heads)}</thead>",
         "<tbody>",
-        *(_html_row("td", row) for row in document.rows),
+        *(html_row("td", row) for row in document.rows),
         "</tbody>",
         "</table>",
-        f"<dl>{''.join(f'<dt>{_in_html(name)}</dt><dd>{_in_html(value)}</dd>' for name, value in document.sums)}</dl>",
-        *(f"<p>{_in_html(note)}</p>" for note in document.notes),
+        f"<dl>{''.join(f'<dt>{in_html(name)}</dt><dd>{in_html(value)}</dd>' for name, value in document.sums)}</dl>",
+        *(f"<p>{in_html(note)}</p>" for note in document.notes),
         "</body>",
         "</html>",
     ]
 
 
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{_in_html(cell)}</{tag}>' for cell in cells)}</tr>"
+def html_row(tag: str, cells: Sequence[str]) -> str:
+    """Format cells as a row of an HTML table; `tag` is th or td."""
+    return f"<tr>{''.join(f'<{tag}>{in_html(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
-def _in_html(text: str) -> str:
+def in_html(text: str) -> str:
+    """Escape a text for HTML."""
     return escape(clean(text))
 
 

@@ -1,7 +1,6 @@
 """Weekly report as Markdown and as a self-contained HTML page."""
 
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 
 from msgspec import Struct
 
@@ -10,6 +9,7 @@ from gpuconsole.insight.weekly_report import Compared, WaitWeek, WeeklyReport
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.text import clean
 from gpuconsole.ui import format as fmt
+from gpuconsole.ui.answers.cost import STYLE, html_row, in_html, in_markdown, markdown_row
 from gpuconsole.ui.names import called
 
 BEFORE = "Week before"
@@ -206,54 +206,35 @@ def _wait(value: float) -> str:
 
 def as_markdown(report: WeeklyReport, source: str) -> list[str]:
     """Format a report as lines of Markdown."""
-    lines = [f"# {_in_markdown(title_of(report, source))}"]
+    lines = [f"# {in_markdown(title_of(report, source))}"]
     for section in sections(report):
         lines += ["", f"## {section.title}", ""]
         if section.rows:
             aligned = ("---", *("---:" for _ in section.heads[1:]))
-            lines += [_markdown_row(section.heads), f"| {' | '.join(aligned)} |", *map(_markdown_row, section.rows), ""]
+            lines += [markdown_row(section.heads), f"| {' | '.join(aligned)} |", *map(markdown_row, section.rows), ""]
         elif section.heads:
             lines += ["Nothing is known.", ""]
-        lines += [_in_markdown(sentence) for sentence in section.sentences]
+        lines += [in_markdown(sentence) for sentence in section.sentences]
     return [line for before, line in zip(["", *lines], lines, strict=False) if line or before]
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_in_markdown, cells))} |"
-
-
-def _in_markdown(text: str) -> str:
-    """Escape what Markdown or the HTML in it would interpret, as names in a cluster come from its users."""
-    escaped = "".join(f"\\{one}" if one in "\\`*_[]|~#" else one for one in clean(text))
-    return escape(escaped, quote=False)
-
-
-_STYLE = """
-body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem; color: #222; background: #fff }
-table { border-collapse: collapse; margin: .5rem 0 }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid #ddd; text-align: right }
-th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere }
-p { color: #555 }
-""".strip()  # noqa: E501
 
 
 def as_html(report: WeeklyReport, source: str) -> list[str]:
     """Format a report as lines of a self-contained HTML page, which loads nothing."""
-    title = _in_html(title_of(report, source))
+    title = in_html(title_of(report, source))
     lines = [
         "<!doctype html>",
         '<html lang="en">',
-        f'<head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>',
+        f'<head><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style></head>',
         "<body>",
         f"<h1>{title}</h1>",
     ]
     for section in sections(report):
-        lines.append(f"<h2>{_in_html(section.title)}</h2>")
+        lines.append(f"<h2>{in_html(section.title)}</h2>")
         if section.rows:
-            rows = (_html_row("td", row) for row in section.rows)
+            rows = (html_row("td", row) for row in section.rows)
             lines += [
                 "<table>",
-                f"<thead>{_html_row('th', section.heads)}</thead>",
+                f"<thead>{html_row('th', section.heads)}</thead>",
                 "<tbody>",
                 *rows,
                 "</tbody>",
@@ -261,13 +242,5 @@ def as_html(report: WeeklyReport, source: str) -> list[str]:
             ]
         elif section.heads:
             lines.append("<p>Nothing is known.</p>")
-        lines += [f"<p>{_in_html(sentence)}</p>" for sentence in section.sentences]
+        lines += [f"<p>{in_html(sentence)}</p>" for sentence in section.sentences]
     return [*lines, "</body>", "</html>"]
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{_in_html(cell)}</{tag}>' for cell in cells)}</tr>"
-
-
-def _in_html(text: str) -> str:
-    return escape(clean(text))

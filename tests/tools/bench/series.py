@@ -1,5 +1,7 @@
 """Sampling the time series of a big cluster, as the recorder does each minute."""
 
+from functools import partial
+
 from gpuconsole.insight.overview import dashboard
 from gpuconsole.insight.series import SeriesSampler, hourly
 from gpuconsole.model.clock import MINUTE
@@ -13,18 +15,18 @@ WORKLOADS, NODES = 100_000, 5_000
 def series(report: Report) -> None:
     """Sample a Snapshot that the dashboard has evaluated, and Snapshots a minute apart; reduce an hour of samples."""
     made, prices, sampler = simulation(WORKLOADS, NODES), Prices(), SeriesSampler()
-    known, fresh, taken = [], [], []
+    known, fresh = list[float](), list[float]()
     for _ in range(max(3, report.runs)):
         made.advance(made.now + MINUTE)
         for event in made.drain():
             sampler.note(event)
         snapshot = made.snapshot()
-        fresh.append(cpu(lambda found=snapshot: taken.append(sampler.sample(found, prices))))
+        fresh.append(cpu(partial(sampler.sample, snapshot, prices)))
         dashboard(snapshot)
-        known.append(cpu(lambda found=snapshot: sampler.sample(found, prices)))
+        known.append(cpu(partial(sampler.sample, snapshot, prices)))
     known.sort()
     fresh.sort()
     name = f"sample of {WORKLOADS:,} workloads, {NODES:,} nodes"
     report.time(name, known[len(known) // 2], bar=0.050)
     report.time("  with the indexes that changed within a minute", fresh[len(fresh) // 2])
-    report.time("  60 samples reduced to an hour", cpu(lambda: hourly([taken[-1]] * 60)))
+    report.time("  60 samples reduced to an hour", cpu(partial(hourly, [sampler.sample(snapshot, prices)] * 60)))
