@@ -1,17 +1,26 @@
-"""The cost: pools with their machines, and whose cost it is by queue, team or workload."""
+"""The cost: pools with their machines, and whose cost it is by queue, team or workload, now and in a recorded time."""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.insight.cost.allocation import CostHour, CostKind, CostOwner
+from gpuconsole.insight.cost.report import CostBy
 from gpuconsole.model.autoscaling import POOL, SPOT, NodeGroup, NodePool, ProvisionedInstance
-from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.clock import MINUTE, parse_time
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
+from gpuconsole.model.workloads import Workload
+from gpuconsole.services.console import Console
+from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.ui.screens.cost import CostScreen
 from gpuconsole.ui.widgets.grid import Grid
 from tests.support.console_clusters import HOSTILE, NOW, history, node, org_cohort, recorded
-from tests.support.console_stage import SIZES, staged
+from tests.support.console_stage import SIZES, Stage, staged
+from tests.support.recorded_backend import RecordedBackend
 
 
 def on_spot(pool: str = "spot") -> list[Object]:
@@ -123,3 +132,98 @@ async def test_a_sum_with_an_unknown_part_is_at_least_what_is_known() -> None:
         assert "at least $4.00 of lost work, at least 2.0 GPU-hours" in stage.text
         assert "≥2.0 GPU-h" in stage.line("cq-prod")
         assert "≥$4.00" in stage.line("cq-prod")
+
+
+def table(stage: Stage) -> dict[str, float]:
+    """Name → cost of the rows of the lower table."""
+    rows = stage.screen(CostScreen).query_one("#shares", Grid).rows
+    return {row.name: round(row.hourly if hasattr(row, "hourly") else row.cost_usd, 2) for row in rows}
+
+
+async def test_the_key_for_grouping_shows_every_dimension_of_the_present_rates() -> None:
+    labels = {"team": "vision", "project": "faces", "user": "ada"}
+    things: list[Object] = [
+        replace(one, labels={**one.labels, **labels}) if isinstance(one, Workload) and "rlhf" in one.key else one
+        for one in on_spot()
+    ]
+    async with staged(recorded(things)) as stage:
+        await stage.press("9")
+        found = {}
+        for _ in CostBy:
+            found[stage.screen(CostScreen).query_one("#shares", Grid).columns[0].title] = table(stage)
+            await stage.press("B")
+        assert found == {
+            "QUEUE": {"cq-research": 22.26, "cq-prod": 17.68, "": 7.42},
+            "TEAM": {"prod": 17.68, "research": 13.26, "vision": 9.0, "": 7.42},
+            "WORKLOAD": {"prod/serve": 17.68, "research/rlhf": 9.0, "research/llm-ft": 8.84, "": 7.42}
+            | {"research/embed": 4.42},
+            "PROJECT": {"(none)": 30.94, "faces": 9.0, "": 7.42},
+            "NAMESPACE": {"research": 22.26, "prod": 17.68, "": 7.42},
+            "USER": {"(none)": 30.94, "ada": 9.0, "": 7.42},
+            "GPU TYPE": {"a100-80gb": 39.94, "": 7.42},
+        }
+        assert table(stage) == found["QUEUE"]
+
+
+WORK = CostOwner(kind=CostKind.WORKLOAD, workload="research/gone", namespace="research", team="vision", queue="cq-old")
+IDLE = CostOwner(kind=CostKind.IDLE, gpu_type="a100-80gb")
+SYSTEM = CostOwner(kind=CostKind.SYSTEM, namespace="kube-system", gpu_type="cpu")
+
+
+@pytest.fixture
+def remembered(tmp_path: Path) -> Iterator[Console]:
+    """The organisation, with costs of today, this month and the last month in its history; the work has finished."""
+    recorder = Recorder(tmp_path / "history.db", Opening(version="1", mode="LIVE"), wall=lambda: 0, interval=1e6)
+    today = NOW // (24 * 60 * MINUTE) * 24 * 60 * MINUTE
+    for hour in (today, today - 30 * 60 * MINUTE, parse_time("2025-12-31T23:00:00Z")):
+        cost = CostHour(owner=WORK, hour=hour, gpu_seconds=4 * 3600.0, used_usd=6.0, lost_usd=2.0, saved_usd=3.0)
+        recorder.add_costs(
+            [
+                replace(cost, busy_gpu_seconds=3600.0, measured_gpu_seconds=7200.0),
+                CostHour(owner=IDLE, hour=hour, gpu_seconds=3600.0, idle_usd=2.0),
+                CostHour(owner=SYSTEM, hour=hour, system_usd=0.5),
+            ]
+        )
+    recorder.flush()
+    events = [Applied(NOW, thing) for thing in org_cohort()]
+    console = Console(RecordedBackend(events, speed=60.0), recorder=recorder)
+    console.tick(1)
+    yield console
+    console.stop()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_recorded_costs_of_finished_work_by_day_and_month(remembered: Console, size: tuple[int, int]) -> None:
+    async with staged(remembered, size) as stage:
+        await stage.press("9", "+")
+        assert "$10.50 today  ·  ○ $2.00 idle, 19%  ·  $0.50 system" in stage.text
+        assert "$2.00 of lost work  ·  spot saved $3.00  ·  recorded since" in stage.text
+        assert table(stage) == {"cq-old": 8.0, " idle": 2.0, " system": 0.5}
+        assert "50%" in stage.line("cq-old")
+        await stage.press("+")
+        assert "$21.00 this month" in stage.text
+        await stage.press("+")
+        assert "$10.50 last month" in stage.text
+        await stage.press("+")
+        assert "$10.50 last month" in stage.text
+        await stage.press("B")
+        assert table(stage) == {"vision": 8.0, " idle": 2.0, " system": 0.5}
+        await stage.press("-", "-", "-")
+        assert "/h now" in stage.text
+
+
+async def test_without_a_stored_history_there_is_only_the_present() -> None:
+    async with staged(recorded(org_cohort())) as stage:
+        await stage.press("9", "+")
+        assert "/h now" in stage.text
+        assert "longer window" not in stage.text
+
+
+async def test_a_time_without_recorded_costs_is_not_zero(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "history.db", Opening(version="1", mode="LIVE"), wall=lambda: 0, interval=1e6)
+    console = Console(RecordedBackend([Applied(NOW, one) for one in org_cohort()], speed=60.0), recorder=recorder)
+    console.tick(1)
+    async with staged(console) as stage:
+        await stage.press("9", "+", "+", "+")
+        assert "No cost is recorded last month" in stage.text
+    console.stop()
