@@ -245,8 +245,8 @@ def _against(used: Values, nominal: Values) -> Painted:
 
 def _wait(newest: float | None, longest: float) -> Painted:
     now = fmt.age(round(newest * SECOND)) if newest is not None else fmt.NOTHING
-    most = f", at most {fmt.age(round(longest * SECOND))}" if longest > (newest or 0.0) else ""
-    return ((now, "strong"), (most, "dim"))
+    most = fmt.age(round(longest * SECOND))
+    return ((now, "strong"), (f", at most {most}" if longest and most != now else "", "dim"))
 
 
 def window_title(trend: Trend) -> str:
