@@ -17,6 +17,7 @@ from tests.tools.bench.keys import keys
 from tests.tools.bench.looks import looks
 from tests.tools.bench.packing import packing
 from tests.tools.bench.places import places
+from tests.tools.bench.rebuilds import rebuilds
 from tests.tools.bench.report import Report
 from tests.tools.bench.risks import risks
 from tests.tools.bench.series import series
@@ -35,6 +36,7 @@ PARTS = {
     "followed": followed,
     "risks": risks,
     "series": series,
+    "rebuilds": rebuilds,
 }
 
 
