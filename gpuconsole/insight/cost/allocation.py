@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from gpuconsole.insight.cost.rates import NO_PRICE, instance_price, node_price, node_shares
+from gpuconsole.insight.cost.rates import NO_PRICE, NodePrice, instance_price, node_price, node_shares
 from gpuconsole.insight.health.telemetry import LOW_UTILIZATION, PodUtilization, pod_utilization
-from gpuconsole.insight.index.gpu_time import allocated_gpus, owner_of, part_of_node
+from gpuconsole.insight.index.gpu_time import GpuLayout, allocated_gpus, gpu_layout, owner_of, part_of_node
 from gpuconsole.model.autoscaling import (
     GROUP,
     INSTANCE_TYPE,
@@ -100,7 +100,7 @@ class CostOwner(Struct, frozen=True, kw_only=True, omit_defaults=True):
     zone: str = ""
 
 
-class CostHour(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CostHour(Struct, frozen=True, omit_defaults=True):
     """Cost of one owner in one hour, or a part of it: rows of the same owner and hour are added field by field."""
 
     owner: CostOwner
@@ -160,13 +160,29 @@ class _PodFacts(NamedTuple):
     queue: str = ""
 
 
-class _NodeFacts(NamedTuple):
+class _NodeFields(NamedTuple):
     """The fields of CostOwner that depend on the node."""
 
     gpu_type: str
     capacity_type: str
     pool: str
     zone: str
+
+
+class _NodeFacts(NamedTuple):
+    """What the shares of a node depend on except its pods."""
+
+    node: Node | None
+    machine: tuple[str, ProvisionedInstance] | None
+    """Its group, and the instance of the same name."""
+    devices: int
+    """Number of GPUs that it offers by DRA."""
+    price: NodePrice
+    gpus: float
+    """Physical GPUs."""
+    layout: GpuLayout | None
+    """None before the node joins."""
+    fields: _NodeFields
 
 
 _IDLE_FACTS = _PodFacts(CostKind.IDLE)
@@ -271,11 +287,10 @@ class CostAllocator:
         """Placed pod → its facts, as last computed."""
         self._outdated: set[str] = set()
         """Pods whose facts must be computed again."""
-        self._node_facts: dict[str, tuple[object, object, bool, _NodeFacts]] = {}
-        """Node → what its facts were computed from, and these."""
+        self._node_facts: dict[str, _NodeFacts] = {}
         self._dependents: dict[str, set[str]] = {}
         """Key of a Workload, job or pod group → keys of its placed pods."""
-        self._accounts: dict[tuple[_PodFacts, _NodeFacts], _Account] = {}
+        self._accounts: dict[tuple[_PodFacts, _NodeFields], _Account] = {}
         self._by_owner: dict[str, list[_Account]] = {}
         """Key of a workload → its accounts."""
         self._touched: dict[str, None] = {}
@@ -321,10 +336,7 @@ class CostAllocator:
         """
         for account in self._accounts.values():
             self._collect(account)
-        rows = tuple(
-            CostHour(owner=account.owner, hour=hour, **dict(zip(_FIELDS, amounts, strict=True)))
-            for (account, hour), amounts in self._rows.items()
-        )
+        rows = tuple([CostHour(account.owner, hour, *amounts) for (account, hour), amounts in self._rows.items()])
         self._rows = {}
         return rows
 
@@ -527,35 +539,35 @@ class CostAllocator:
 
     def _evaluate(self, name: str, booked: _Node, *, measured: bool = True) -> None:
         """Compute the shares of a node; `measured` is False when its telemetry has become stale."""
-        node: Node | None = self._state.get(Node, name)
-        machine = self._machines.get(name)
-        devices = self._dra_devices().get(name, 0)
-        price = instance_price(machine[1]) if machine else node_price(node, self._prices, devices) if node else NO_PRICE
-        gpus = (gpus_of_node(node) or devices) if node is not None else machine[1].gpus if machine is not None else 0
+        _, _, devices, price, gpus, layout, fields = self._facts_of_node(name)
         pods = self._pods.get(name, {})
-        sharers = Counter(index for pod in pods.values() for index in pod.gpus)
-        parts = [part_of_node(pod, node, allocated_gpus(pod, sharers), devices, self._counter) for pod in pods.values()]
+        parts = [0.0] * len(pods)
+        if layout is not None and pods:
+            sharers = Counter(index for pod in pods.values() for index in pod.gpus)
+            parts = [
+                part_of_node(pod, layout, allocated_gpus(pod, sharers), devices, self._counter) for pod in pods.values()
+            ]
         shares, idle = node_shares(parts, has_gpus=gpus > 0)
         booked.measured_until = None
         levels = self._utilization(name, booked, pods) if measured and pods else {}
         for account, _ in booked.lines:
             account.nodes.pop(name, None)
-        where = self._facts_of_node(name, node, machine, gpus > 0)
         lines: dict[_Account, dict[int, float]] = {}
-        for pod, share in zip(pods.values(), shares, strict=True):
-            facts = self._facts_of_pod(pod)
-            level = levels.get(pod.key)
-            field = _SYSTEM
-            if facts.kind is CostKind.WORKLOAD:
-                field = _UNDERUTILIZED if level is not None and level.percent < LOW_UTILIZATION else _USED
-            amounts = {_GPU: gpus * share * 3600, field: price.hourly * share, _SAVED: price.saved * share}
-            if level is not None:
-                amounts[_MEASURED] = gpus * share * 3600
-                amounts[_BUSY] = amounts[_MEASURED] * min(1.0, max(0.0, level.busy / 100))
-            self._line(lines, facts, where, amounts)
-        amounts = {_GPU: gpus * idle * 3600, _IDLE: price.hourly * idle, _SAVED: price.saved * idle}
-        self._line(lines, _IDLE_FACTS, where, amounts)
-        booked.lines = tuple((account, tuple(amounts.items())) for account, amounts in lines.items())
+        for (key, pod), share in zip(pods.items(), shares, strict=True):
+            if share:
+                facts, level = self._facts_of_pod(key, pod), levels.get(key)
+                category = _SYSTEM
+                if facts.kind is CostKind.WORKLOAD:
+                    category = _UNDERUTILIZED if level is not None and level.percent < LOW_UTILIZATION else _USED
+                amounts = {_GPU: gpus * share * 3600, category: price.hourly * share, _SAVED: price.saved * share}
+                if level is not None:
+                    amounts[_MEASURED] = gpus * share * 3600
+                    amounts[_BUSY] = amounts[_MEASURED] * min(1.0, max(0.0, level.busy / 100))
+                self._line(lines, facts, fields, amounts)
+        if idle:
+            amounts = {_GPU: gpus * idle * 3600, _IDLE: price.hourly * idle, _SAVED: price.saved * idle}
+            self._line(lines, _IDLE_FACTS, fields, amounts)
+        booked.lines = tuple([(account, tuple(amounts.items())) for account, amounts in lines.items()])
         for account in lines:
             account.nodes[name] = None
 
@@ -563,14 +575,18 @@ class CostAllocator:
         self,
         lines: dict[_Account, dict[int, float]],
         facts: _PodFacts,
-        where: _NodeFacts,
+        where: _NodeFields,
         amounts: Mapping[int, float],
     ) -> None:
         """Add amounts per hour to those of an account, unless all are 0."""
-        if any(amounts.values()):
-            sums = lines.setdefault(self._account(facts, where), {})
-            for field, amount in amounts.items():
-                if amount:
+        there = {field: amount for field, amount in amounts.items() if amount}
+        if there:
+            account = self._account(facts, where)
+            sums = lines.get(account)
+            if sums is None:
+                lines[account] = there
+            else:
+                for field, amount in there.items():
                     sums[field] = sums.get(field, 0.0) + amount
 
     def _dra_devices(self) -> Mapping[str, int]:
@@ -590,7 +606,7 @@ class CostAllocator:
             booked.measured_until = stale
         return pod_utilization(telemetry, pods.values())
 
-    def _account(self, facts: _PodFacts, where: _NodeFacts) -> _Account:
+    def _account(self, facts: _PodFacts, where: _NodeFields) -> _Account:
         known = self._accounts.get((facts, where))
         if known is None:
             owner = CostOwner(**facts._asdict(), **where._asdict())
@@ -599,32 +615,39 @@ class CostAllocator:
                 self._by_owner.setdefault(facts.workload, []).append(known)
         return known
 
-    def _facts_of_node(
-        self, name: str, node: Node | None, machine: tuple[str, ProvisionedInstance] | None, has_gpus: bool
-    ) -> _NodeFacts:
+    def _facts_of_node(self, name: str) -> _NodeFacts:
+        node: Node | None = self._state.get(Node, name)
+        machine = self._machines.get(name)
+        devices = self._dra_devices().get(name, 0)
         known = self._node_facts.get(name)
-        if known is not None and known[0] is node and known[1] is machine and known[2] == has_gpus:
-            return known[3]
+        if known is not None and known.node is node and known.machine is machine and known.devices == devices:
+            return known
         group, instance = machine if machine is not None else ("", None)
         labels = node.labels if node is not None else NO_LABELS
+        gpus = (gpus_of_node(node) or devices) if node is not None else instance.gpus if instance is not None else 0
         kind = gpu_type(labels if node is not None or instance is None else {INSTANCE_TYPE: instance.type})
-        capacity = instance.capacity_type if instance is not None else SPOT if is_spot(labels) else ON_DEMAND
-        found = _NodeFacts(
-            (kind or OTHER) if has_gpus else NO_GPU,
-            capacity,
+        fields = _NodeFields(
+            (kind or OTHER) if gpus else NO_GPU,
+            instance.capacity_type if instance is not None else SPOT if is_spot(labels) else ON_DEMAND,
             group or labels.get(POOL, "") or labels.get(GROUP, ""),
             labels.get(ZONE, "") or (instance.zone if instance is not None else ""),
         )
-        self._node_facts[name] = (node, machine, has_gpus, found)
+        price = NO_PRICE
+        if instance is not None:
+            price = instance_price(instance)
+        elif node is not None:
+            price = node_price(node, self._prices, devices)
+        layout = gpu_layout(node) if node is not None else None
+        found = self._node_facts[name] = _NodeFacts(node, machine, devices, price, gpus, layout, fields)
         return found
 
-    def _facts_of_pod(self, pod: Pod) -> _PodFacts:
-        known = self._facts.get(pod.key)
-        if known is not None and pod.key not in self._outdated:
+    def _facts_of_pod(self, key: str, pod: Pod) -> _PodFacts:
+        known = self._facts.get(key)
+        if known is not None and key not in self._outdated:
             return known
         workload: Workload | None = self._state.get(Workload, pod.workload) if pod.workload else None
         job: Job | None = self._state.get(Job, pod.job) if pod.job else None
-        self._outdated.discard(pod.key)
+        self._outdated.discard(key)
         if known is not None and (workload is None if pod.workload else bool(pod.job) and job is None):
             # Its Workload or job was deleted before it.
             return known
@@ -641,7 +664,7 @@ class CostAllocator:
             found = _PodFacts(
                 CostKind.WORKLOAD, owner_of(pod), pod.namespace, team or pod.namespace, project, user, queue
             )
-        self._facts[pod.key] = found
+        self._facts[key] = found
         return found
 
     def _queue(self, pod: Pod, workload: Workload | None) -> str:
@@ -674,7 +697,7 @@ class CostAllocator:
             lost = 0.0 if part < 1.0 and booked else lost - booked * part
             for account, one in amounts:
                 self._move_to_lost(account, hour, one, part)
-                if hour != self._hour and part < 1.0:
+                if hour != self._hour and booked and part < 1.0:
                     account.runs.append(_Run(hour, one))
             hour = max((newest for account in accounts if (newest := account.newest()) is not None), default=None)
             if lost > 0 and hour is not None:

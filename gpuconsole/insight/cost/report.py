@@ -128,18 +128,18 @@ def cost_summary(rows: Iterable[CostHour], by: CostBy, window: Window) -> CostSu
     sums: dict[str, _Sum] = {}
     idle = system = idle_gpu = saved = 0.0
     dimension = by.value.replace("-", "_")
-    names: dict[CostOwner, str] = {}
+    # By identity, because most rows share their owner: a hash of all its texts takes longer than the sums.
+    known: dict[int, tuple[CostOwner, _Sum | None]] = {}
     for row in _in(rows, window):
         owner = row.owner
         saved += row.saved_usd
-        if owner.kind is CostKind.WORKLOAD:
-            name = names.get(owner)
-            if name is None:
-                name = names[owner] = getattr(owner, dimension)
-            found = sums.get(name)
-            if found is None:
-                found = sums[name] = _Sum(row.hour)
-            found.add(row)
+        pair = known.get(id(owner))
+        if pair is None:
+            charged = owner.kind is CostKind.WORKLOAD
+            found = sums.setdefault(getattr(owner, dimension), _Sum(row.hour)) if charged else None
+            pair = known[id(owner)] = (owner, found)
+        if pair[1] is not None:
+            pair[1].add(row)
         else:
             idle += row.idle_usd
             system += row.system_usd

@@ -394,18 +394,22 @@ def pod_utilization(telemetry: NodeTelemetry, pods: Iterable[Pod]) -> Mapping[st
     """Return the utilization of those of a node's pods that have measured devices, by the key of the pod."""
     owners = {index: pod.key for pod in pods if not pod.guessed for index in pod.gpus}
     values: dict[str, tuple[list[float], list[float]]] = {}
+    has_sm = GpuMetric.SM in telemetry.columns
     for position, device in enumerate(telemetry.devices):
         key = _pod_of(device, owners)
         if key:
-            activity, utilization = values.setdefault(key, ([], []))
-            sm, used = telemetry.value(position, GpuMetric.SM), busy(telemetry, position)
+            known = values.get(key)
+            if known is None:
+                known = values[key] = ([], [])
+            sm, used = telemetry.value(position, GpuMetric.SM) if has_sm else None, busy(telemetry, position)
             if sm is not None:
-                activity.append(100 * sm)
+                known[0].append(100 * sm)
             if used is not None:
-                utilization.append(used)
+                known[1].append(used)
     found: dict[str, PodUtilization] = {}
     for key, (activity, utilization) in values.items():
-        sm, used = (fmean(one) if one else None for one in (activity, utilization))
+        sm = sum(activity) / len(activity) if activity else None
+        used = sum(utilization) / len(utilization) if utilization else None
         percent, level = representative_percent(sm, used), representative_percent(used, sm)
         if percent is not None and level is not None:
             found[key] = PodUtilization(percent, level)

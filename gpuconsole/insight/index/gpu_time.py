@@ -9,6 +9,7 @@ only for nodes whose pods changed.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -28,7 +29,7 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import NO_DEVICES, DeviceCounter, amount_of_gpus, gpus_claimable, gpus_of_node
 from gpuconsole.model.devices import DRA_DEVICE, ResourceClaimTemplate, ResourceSlice, Units
 from gpuconsole.model.events import Applied, Deleted, Event
-from gpuconsole.model.gpus.mig_resources import division_of
+from gpuconsole.model.gpus.mig_resources import Division, division_of
 from gpuconsole.model.job import Job
 from gpuconsole.model.prices import part_offered
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -369,6 +370,18 @@ class GpuAllocation(Struct, frozen=True):
     """Fraction of its node's GPUs that the pod holds; 0 for a pod without GPUs."""
 
 
+class GpuLayout(NamedTuple):
+    """What a node's pods are divided by: its MIG instances, and the GPUs or replicas that it offers as `offered`."""
+
+    division: Division | None
+    offered: int
+
+
+def gpu_layout(node: Node) -> GpuLayout:
+    """Return the GPU layout of a node."""
+    return GpuLayout(division_of(node.allocatable, node.labels, node.annotations), node.gpus)
+
+
 NO_PARTS: Mapping[str, int] = {}
 GpuAllocations = Mapping[str, tuple[GpuAllocation, ...]]
 """Node → its holdings; ``""`` → unscheduled pods."""
@@ -386,7 +399,10 @@ def gpu_allocations(snapshot: Snapshot) -> GpuAllocations:
             now[name] = known
         else:
             sharers = Counter(index for pod in pods.values() for index in pod.gpus)
-            now[name] = (pods, node, tuple(_holding(snapshot, pod, node, sharers) for pod in pods.values()))
+            layout = gpu_layout(node) if node is not None else None
+            devices = dra_devices_of(snapshot).get(name, 0)
+            held = tuple(_holding(snapshot, pod, layout, devices, sharers) for pod in pods.values())
+            now[name] = (pods, node, held)
     _kept[0] = now
     return {name: held for name, (_, _, held) in now.items()}
 
@@ -397,10 +413,11 @@ def starts(snapshot: Snapshot, held: GpuAllocation) -> bool:
     return pod is not None and pod.phase is not PodPhase.RUNNING
 
 
-def _holding(snapshot: Snapshot, pod: Pod, node: Node | None, sharers: Mapping[int, int]) -> GpuAllocation:
+def _holding(
+    snapshot: Snapshot, pod: Pod, layout: GpuLayout | None, devices: int, sharers: Mapping[int, int]
+) -> GpuAllocation:
     gpus = allocated_gpus(pod, sharers)
     units = pod_units(snapshot, pod)
-    devices = dra_devices_of(snapshot).get(pod.node, 0) if pod.template.resource_claims else 0
     return GpuAllocation(
         pod=pod.key,
         owner=owner_of(pod),
@@ -411,7 +428,7 @@ def _holding(snapshot: Snapshot, pod: Pod, node: Node | None, sharers: Mapping[i
         gpus=gpus,
         devices=sum(units.values()),
         parts=_parts(pod, units),
-        part=part_of_node(pod, node, gpus, devices, device_counter(snapshot)),
+        part=part_of_node(pod, layout, gpus, devices, device_counter(snapshot)) if layout is not None else 0.0,
     )
 
 
@@ -430,25 +447,23 @@ def _parts(pod: Pod, units: Units) -> Mapping[str, int]:
     return {**found, CLAIMED: units[DRA_DEVICE]} if units.get(DRA_DEVICE) else found or NO_PARTS
 
 
-def part_of_node(pod: Pod, node: Node | None, gpus: float, devices: int, counter: DeviceCounter) -> float:
+def part_of_node(pod: Pod, layout: GpuLayout, gpus: float, devices: int, counter: DeviceCounter) -> float:
     """Return the share of its node's GPUs that a pod uses, from 0 to 1.
 
     `gpus` is the result of `allocated_gpus`, `devices` the number of GPUs that the node offers by DRA. A MIG instance
     counts by its compute slices, as requested if the instances are unknown (a live cluster); a DRA device as one.
     """
-    if node is None:
-        return 0.0
-    division = division_of(node.allocatable, node.labels, node.annotations)
-    if division is not None:
-        geometry = division.geometry
+    if layout.division is not None:
+        geometry = layout.division.geometry
         if pod.slices:
             slices = sum(geometry.by_name[one.profile].compute for one in pod.slices)
         else:
             wanted = ((geometry.profile_of(name), count) for name, count in pod_accelerators(pod.template).items())
             slices = sum(profile.compute * count for profile, count in wanted if profile is not None)
-        return min(1.0, (slices / geometry.compute + (gpus if node.gpus else 0.0)) / max(1, division.gpus))
-    if node.gpus:
-        return min(1.0, gpus / node.gpus)
+        whole = gpus if layout.offered else 0.0
+        return min(1.0, (slices / geometry.compute + whole) / max(1, layout.division.gpus))
+    if layout.offered:
+        return min(1.0, gpus / layout.offered)
     return min(1.0, counter.claimed_gpus(pod) / devices) if devices and pod.template.resource_claims else 0.0
 
 

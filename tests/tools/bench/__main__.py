@@ -9,6 +9,7 @@ import argparse
 
 from gpuconsole.garbage import collect_seldom
 from tests.tools.bench.completion import completion
+from tests.tools.bench.costs import costs
 from tests.tools.bench.cycles import cycles
 from tests.tools.bench.followed import followed
 from tests.tools.bench.forks import forks
@@ -37,6 +38,7 @@ PARTS = {
     "risks": risks,
     "series": series,
     "rebuilds": rebuilds,
+    "costs": costs,
 }
 
 
