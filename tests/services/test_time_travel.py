@@ -16,9 +16,11 @@ from gpuconsole.model.clock import MINUTE, Time, format_time
 from gpuconsole.model.commands import Cordon
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.analysis import AnalysisService, EstimateService
 from gpuconsole.services.console import Console
-from gpuconsole.services.time_travel import TRAVELLING, TimeTravel
+from gpuconsole.services.time_travel import TRAVELLING, PastBackend, TimeTravel
 from gpuconsole.store.recorder import newest_preemptions
+from gpuconsole.workers.client import Worker
 from tests.support.recorded_histories import RecordedConsole
 
 
@@ -74,6 +76,33 @@ def test_analyses_start_from_the_shown_time(recorded: RecordedConsole) -> None:
     console.travel_to(None)
     assert console.answers is present
     assert console.answers.standing().snapshot.time == console.newest.time
+
+
+def pending(snapshot: Snapshot) -> str:
+    return next(one.key for one in snapshot.workloads.all() if not one.reserved and not one.finished)
+
+
+def test_the_worker_process_answers_about_the_shown_time_and_then_about_the_present(tmp_path: Path) -> None:
+    recorded = RecordedConsole(tmp_path / "history.db", "default", minutes=40, worker=Worker())
+    console = recorded.console
+    try:
+        waits = pending(console.snapshot)
+        present, pasts = [*console.answers.why(waits)][-1], []
+        for then in (recorded.snapshots[30], recorded.snapshots[20]):
+            past = recorded.at(then)
+            console.travel_to(past)
+            assert console.answers.foretells
+            backend, key = PastBackend(past), pending(then)
+            alone = AnalysisService(backend, backend.snapshot, None, EstimateService())
+            pasts.append(([*console.answers.why(key)][-1], [*alone.why(key)][-1]))
+        console.travel_to(None)
+        again = [*console.answers.why(waits)][-1]
+    finally:
+        console.stop()
+    assert console.status.worker != "off"
+    for by_worker, without in pasts:
+        assert by_worker == without
+    assert again == present
 
 
 def test_nothing_is_changed_while_an_earlier_time_is_shown(recorded: RecordedConsole) -> None:

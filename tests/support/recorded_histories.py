@@ -15,6 +15,7 @@ from gpuconsole.services.recording import HistoryPipeline
 from gpuconsole.services.time_travel import RecordedCluster
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.store.recorder import Opening, Recorder
+from gpuconsole.workers.client import Worker
 
 NEVER = 1e6
 """Seconds between two writes of a recorder that writes only when it is told to."""
@@ -44,11 +45,16 @@ def record(
 class RecordedConsole:
     """A console that has simulated a fixture for an hour, with its history, and its Snapshot of each minute."""
 
-    def __init__(self, path: Path, fixture: str = "org-cohort", minutes: int = 60) -> None:
-        backend = SimulatedBackend(open_simulation(OpenRequest(files=(fixture,))).simulation, speed=60.0)
+    def __init__(
+        self, path: Path, fixture: str = "org-cohort", minutes: int = 60, worker: Worker | None = None
+    ) -> None:
+        simulation = open_simulation(OpenRequest(files=(fixture,))).simulation
+        if worker is not None:
+            worker.introduce(simulation.save())
+        backend = SimulatedBackend(simulation, speed=60.0, follower=worker)
         opening = Opening(version="1", mode="SIM", source="test")
         recorder = Recorder(path, opening, wall=lambda: 0, interval=NEVER)
-        self.console = Console(backend, recorder=recorder)
+        self.console = Console(backend, recorder=recorder, worker=worker)
         self.snapshots: list[Snapshot] = []
         self.history: list[HistoryEvent] = []
         for _ in range(minutes):
