@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span
@@ -78,7 +78,7 @@ class BackoffSettings(Struct, frozen=True):
     """Back-off of refused pods: the first delay, doubled with each refusal up to a maximum."""
 
     initial: Span = SECOND
-    maximum: Span = 10 * SECOND
+    maximum: Span = field(default=10 * SECOND, name="most")
 
     def delay_after(self, attempts: int) -> Span:
         """Back-off after this number of refusals."""
@@ -104,7 +104,7 @@ class SchedulerProfile(Struct, frozen=True, kw_only=True):
     spread: tuple[SpreadConstraint, ...] | None = None
     """Constraints for pods without their own (defaultConstraints); None stands for `SYSTEM_CONSTRAINTS`."""
     hard_affinity_weight: int = 1
-    ignore_existing_preferred: bool = False
+    ignore_existing_preferred: bool = field(default=False, name="ignore_theirs")
     """InterPodAffinity's ignorePreferredTermsOfExistingPods."""
     percentage: int = 0
     """percentageOfNodesToScore; 0 depends on the number of nodes, 100 evaluates all."""
