@@ -6,6 +6,7 @@ For a pending workload also the admission attempt, and the changes that would un
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from gpuconsole.insight.cost.report import JobCost, cost_at_end
 from gpuconsole.insight.forecast.estimates import Estimate
 from gpuconsole.insight.forecast.expected_start import Eta
 from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, WorkloadForecast, WorkloadOutlook, in_words
@@ -239,6 +240,17 @@ def forecast_lines(forecast: Forecast, workload: str, now: Time) -> list[Painted
     return [*lines, *(text_line((f"  {text}", "dim")) for text in (*forecast.assumed, *forecast.queues))]
 
 
+class WorkloadCost(NamedTuple):
+    """What a workload has cost and costs."""
+
+    accrued: JobCost | None
+    """By the recorded costs; None without a stored history, or if nothing is recorded of it."""
+    hourly: float
+    """Present rate in USD per hour."""
+    ends: Time | None
+    """Its expected end by its declared duration; None if unknown."""
+
+
 class WorkloadFacts(NamedTuple):
     """The data that the lines about a workload show."""
 
@@ -259,6 +271,8 @@ class WorkloadFacts(NamedTuple):
     """A sentence about its position according to Kueue."""
     snapshot: Snapshot = EMPTY
     """The Snapshot of its cluster."""
+    cost: WorkloadCost | None = None
+    """None if it was not computed."""
 
 
 def title(facts: WorkloadFacts) -> Painted:
@@ -380,6 +394,7 @@ def pod_lines(facts: WorkloadFacts) -> list[Painted]:
     lines += [pod_line(facts.snapshot, pod) for pod in pods]
     if facts.joined:
         lines.append(text_line((f"  {facts.joined}", "dim")))
+    lines += cost_lines(facts.cost, facts.now)
     if facts.groups:
         lines += [BLANK, heading("POD GROUP"), *(text_line(f"  {text}") for text in facts.groups)]
     lines += [BLANK, heading("CONDITIONS")] if facts.queued else []
@@ -389,6 +404,26 @@ def pod_lines(facts: WorkloadFacts) -> list[Painted]:
         reason = condition.reason if condition.reason != condition.type else ""
         lines.append(text_line("  ", mark, f" {condition.type} {reason}", (f" {since} ago", "dim")))
     return [*lines, *events(facts.history, facts.now)]
+
+
+def cost_lines(cost: WorkloadCost | None, now: Time) -> list[Painted]:
+    """Lines with the accrued cost of a workload, its present rate, and the cost at its expected end."""
+    if cost is None or (cost.accrued is None and not cost.hourly):
+        return []
+    accrued, parts = cost.accrued, []
+    if accrued is not None:
+        parts.append(f"{fmt.money(accrued.total_cost_usd)} accrued in {accrued.total_gpu_hours:,.1f} GPU-hours")
+    if accrued is not None and accrued.cost_per_epoch is not None:
+        parts.append(f"{fmt.money(accrued.cost_per_epoch)} per epoch")
+    if cost.hourly:
+        parts.append(f"{fmt.money(cost.hourly)}/h")
+    lines = [BLANK, heading("COST"), text_line(f"  {' · '.join(parts)}")]
+    if accrued is not None and cost.hourly:
+        remaining = max(0, cost.ends - now) if cost.ends is not None else None
+        end = cost_at_end(accrued.total_cost_usd, cost.hourly, remaining)
+        known = f"{fmt.money(end)} at its expected end" if end is not None else "cost at its end unknown: no duration"
+        lines.append(text_line((f"  {known}" + (f" in {fmt.age(remaining)}" if remaining else ""), "dim")))
+    return lines
 
 
 def pod_line(snapshot: Snapshot, pod: Pod) -> Painted:

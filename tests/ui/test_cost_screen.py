@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.cost.allocation import CostHour, CostKind, CostOwner
-from gpuconsole.insight.cost.report import CostBy
+from gpuconsole.insight.cost.report import CostBy, job_cost
 from gpuconsole.model.autoscaling import POOL, SPOT, NodeGroup, NodePool, ProvisionedInstance
 from gpuconsole.model.clock import MINUTE, parse_time
 from gpuconsole.model.cluster import Node
@@ -16,11 +16,14 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
 from gpuconsole.store.recorder import Opening, Recorder
+from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.cost import CostScreen
 from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.workload_text import WorkloadCost, cost_lines
 from tests.support.console_clusters import HOSTILE, NOW, history, node, org_cohort, recorded
 from tests.support.console_stage import SIZES, Stage, staged
 from tests.support.recorded_backend import RecordedBackend
+from tests.support.recorded_histories import RecordedConsole
 
 
 def on_spot(pool: str = "spot") -> list[Object]:
@@ -227,3 +230,31 @@ async def test_a_time_without_recorded_costs_is_not_zero(tmp_path: Path) -> None
         await stage.press("9", "+", "+", "+")
         assert "No cost is recorded last month" in stage.text
     console.stop()
+
+
+async def test_a_workload_has_its_accrued_cost_its_rate_and_the_cost_at_its_expected_end(tmp_path: Path) -> None:
+    console = RecordedConsole(tmp_path / "history.db", minutes=20).console
+    async with staged(console) as stage:
+        await stage.press("3", "enter")
+        assert "prod/serve" in stage.lines[1]
+        # 8 GPUs at 2.21 USD since 08:10; its duration is 24 hours.
+        assert "$2.73 accrued in 1.2 GPU-hours · $17.68/h" in stage.text
+        assert "$424.32 at its expected end in 23h50m" in stage.text
+    console.stop()
+
+
+def test_a_workload_without_history_has_its_rate_only_and_a_pending_one_no_cost() -> None:
+    lines = cost_lines(WorkloadCost(None, 17.68, NOW + MINUTE), NOW)
+    assert [plain(line).rstrip() for line in lines] == ["", "COST", "  $17.68/h"]
+    assert cost_lines(WorkloadCost(None, 0.0, None), NOW) == []
+
+
+def test_a_recorded_workload_without_a_duration_has_no_cost_at_its_end() -> None:
+    row = CostHour(owner=WORK, hour=NOW, used_usd=3.0, gpu_seconds=7200.0)
+    lines = cost_lines(WorkloadCost(job_cost([row], WORK.workload), 17.68, None), NOW)
+    assert [plain(line).rstrip() for line in lines] == [
+        "",
+        "COST",
+        "  $3.00 accrued in 2.0 GPU-hours · $17.68/h",
+        "  cost at its end unknown: no duration",
+    ]

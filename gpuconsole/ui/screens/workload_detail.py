@@ -5,8 +5,11 @@ from collections.abc import Iterator, Sequence
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.cost.rates import hourly
+from gpuconsole.insight.cost.report import JobCost, job_cost, job_facts
 from gpuconsole.insight.forecast.forecast import WorkloadOutlook
 from gpuconsole.insight.health.telemetry import of_pods, use
+from gpuconsole.insight.index.demand import ends_at
 from gpuconsole.insight.index.device_layout import connection
 from gpuconsole.insight.index.queues import position_text
 from gpuconsole.insight.index.unqueued_work import unqueued_work
@@ -17,7 +20,9 @@ from gpuconsole.insight.pending.why import Tried, waits_for_places
 from gpuconsole.insight.timeline import timeline
 from gpuconsole.insight.unblock.changes import change_commands, in_words
 from gpuconsole.insight.unblock.search import Suggestion
+from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.workloads import PLACED, Workload
 from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action, Handlers
@@ -32,6 +37,7 @@ from gpuconsole.ui.widgets.painter import PaneState, StatusLine, notice
 from gpuconsole.ui.widgets.textpane import Panes, TextPane
 from gpuconsole.ui.workload_table import make_row
 from gpuconsole.ui.workload_text import (
+    WorkloadCost,
     WorkloadFacts,
     pick_of,
     pod_lines,
@@ -68,6 +74,8 @@ class WorkloadDetailScreen(WorkloadScreen):
         self._trials: AnswerPoller[Tried] = AnswerPoller(self, key, AnalysisService.why, self._draw)
         self._ahead: AnswerPoller[WorkloadOutlook] = AnswerPoller(self, key, _ahead, self._draw, share=AHEAD_SHARE)
         self._facts: WorkloadFacts | None = None
+        self._accrued: tuple[Time, JobCost | None] | None = None
+        """The minute in which its recorded cost was read, and this cost."""
         self._offers = False
         """Whether the footer shows the key for suggestions."""
 
@@ -103,8 +111,23 @@ class WorkloadDetailScreen(WorkloadScreen):
         if place is not None:
             standings = self.console.standings(place.cluster_queue, workload.local_queue)
             standing = position_text(standings, self._key, place, snapshot.time)
-        details = (words, groups, queued, forecast, standing, snapshot)
+        details = (words, groups, queued, forecast, standing, snapshot, self._cost_of(snapshot, workload))
         return WorkloadFacts(workload, found, pods, history, life, snapshot.time, *details)
+
+    def _cost_of(self, snapshot: Snapshot, workload: Workload) -> WorkloadCost:
+        """Its cost; the recorded part is read at most once a minute of the cluster's time."""
+        minute = snapshot.time // MINUTE
+        if self._accrued is None or self._accrued[0] != minute:
+            try:
+                rows = self.console.cost_sums(workload.created, snapshot.time)
+            except ConsoleError:
+                # The header shows why there is no history.
+                rows = []
+            own = [row for row in rows if row.owner.workload == self._key]
+            self._accrued = minute, job_cost(own, self._key, job_facts(snapshot)) if own else None
+        runs = make_row(workload, "", snapshot).phase in PLACED
+        rate = hourly(snapshot, workload, self.console.prices) if runs else 0.0
+        return WorkloadCost(self._accrued[1], rate, ends_at(workload, snapshot.jobs.get(workload.owner), snapshot.time))
 
     def _waits(self, facts: WorkloadFacts) -> bool:
         """Whether the engine can evaluate why the workload is pending."""
