@@ -17,6 +17,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
+from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from tests.support.snapshots import START, node, pod, world
 
@@ -154,6 +155,13 @@ def test_a_gpu_that_pods_share_is_paid_once() -> None:
     assert amounts(found, "cost_usd") == {"Job/team/a": 1.0, "Job/team/b": 1.0, "idle": 14.0}
 
 
+def test_pods_that_hold_more_gpus_than_their_node_has_share_its_price() -> None:
+    """A node comes back with fewer GPUs than its pods hold."""
+    pods = [job_pod("a", 4), job_pod("b", 4, first=4)]
+    found = rows(allocator(node("n1", 4), *pods), until=START + HOUR)
+    assert amounts(found, "cost_usd", "gpu_seconds") == {"Job/team/a": (4.0, 7200.0), "Job/team/b": (4.0, 7200.0)}
+
+
 def test_a_replica_of_a_time_sliced_gpu_costs_its_part() -> None:
     labels = {"accelerator": "nvidia-a100-80gb", "nvidia.com/gpu.replicas": "4"}
     found = rows(allocator(node("n1", 8, labels=labels), job_pod("a", 1)), until=START + HOUR)
@@ -275,6 +283,14 @@ def test_pods_that_outlive_their_admission_and_their_workload_keep_queue_and_tea
         until=START + HOUR,
     )
     assert {(row.owner.team, row.owner.queue) for row in found} == {("red", "cq")}
+
+
+def test_the_queue_of_a_pod_without_workload_is_that_of_its_pod_group() -> None:
+    group = PodGroup(namespace="team", name="g", queue="nightly")
+    member = job_pod("a", annotations={"scheduling.k8s.io/group-name": "g"})
+    change = Applied(START + 15 * MINUTE, replace(group, queue="daily"))
+    found = rows(allocator(node("n1"), member, group), change, until=START + HOUR)
+    assert {row.owner.queue: row.cost_usd for row in found} == pytest.approx({"nightly": 4.0, "daily": 12.0})
 
 
 def test_pods_of_system_namespaces_are_system_cost() -> None:

@@ -21,6 +21,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.telemetry import measure
+from tests.insight.test_partition_costs import partitioned
 from tests.support.engine_clusters import MAKES, NUMBERS, about, deeds, fresh
 
 PRICES = Prices(gpu_hour={"a100-80gb": 2.21}, other=0.7, spot=0.35)
@@ -191,15 +192,30 @@ def _by_workload(rows: Sequence[CostHour]) -> dict[str, float]:
     return {name: cost for name, cost in found.items() if abs(cost) > 1e-6}
 
 
+def rates_added_up(events: Sequence[Event], end: Time) -> dict[str, float]:
+    """The costs by workload, from the rate of each state of the cluster and the time for which it lasted."""
+    found: dict[str, float] = defaultdict(float)
+    for snapshot, hours in states(events, end):
+        for one in cost_report(snapshot, PRICES, {}).by[By.WORKLOAD]:
+            found[f"workload {one.name}" if one.name else "idle "] += one.hourly * hours
+    return {name: cost for name, cost in found.items() if abs(cost) > 1e-6}
+
+
 @law
 @given(lives())
 def test_costs_over_time_are_the_present_rates_added_up(life: Life) -> None:
-    expected: dict[str, float] = defaultdict(float)
-    for snapshot, hours in states(life.events, life.end):
-        for one in cost_report(snapshot, PRICES, {}).by[By.WORKLOAD]:
-            expected[f"workload {one.name}" if one.name else "idle "] += one.hourly * hours
-    there = {name: cost for name, cost in expected.items() if abs(cost) > 1e-6}
-    assert _by_workload(booked(life.events, life.begin, life.end)) == pytest.approx(there, abs=1e-6)
+    expected = rates_added_up(life.events, life.end)
+    assert _by_workload(booked(life.events, life.begin, life.end)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("shape", ["1g", "3g", "whole"])
+def test_partitions_of_gpus_that_are_claimed_cost_what_they_are_of_a_gpu(shape: str) -> None:
+    simulation = partitioned(shape, "1g")
+    events = simulation.drain()
+    begin = simulation.now - HOUR
+    expected = rates_added_up(events, simulation.now)
+    assert "workload Job/b/wide" in expected
+    assert _by_workload(booked(events, begin, simulation.now)) == pytest.approx(expected, abs=1e-6)
 
 
 @law

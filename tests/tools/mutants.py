@@ -43,6 +43,8 @@ VOLCANO_TESTS = ("tests/scheduling/volcano",)
 KAI_TESTS = ("tests/scheduling/kai",)
 PACKING_TESTS = ("tests/scheduling/kube/test_packing.py",)
 SIM_TESTS = ("tests/sim",)
+COST = "gpuconsole/insight/cost"
+COST_TESTS = ("tests/insight/test_cost_allocation.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -647,6 +649,48 @@ MUTANTS: tuple[Mutant, ...] = (
         "name = name or pod.template.scheduling_group",
         "name = name or ''",
         ("tests/sim/test_scheduling_groups.py",),
+    ),
+    Mutant(
+        "a pod changes, and the time before is booked at its new share",
+        f"{COST}/allocation.py",
+        "            self._book(name, node, self._time)\n\n    def _touch_pods",
+        "            pass\n\n    def _touch_pods",
+        COST_TESTS,
+    ),
+    Mutant(
+        "what a preemption lost is moved to lost twice",
+        f"{COST}/allocation.py",
+        "event.lost_gpu_seconds > 0 and event.what is not HistoryEventKind.PREEMPTED",
+        "event.lost_gpu_seconds > 0",
+        COST_TESTS,
+    ),
+    Mutant(
+        "stale telemetry counts for ever",
+        f"{COST}/allocation.py",
+        "booked.measured_until = stale",
+        "pass",
+        COST_TESTS,
+    ),
+    Mutant(
+        "work that an eviction did not lose can be lost by the next one",
+        f"{COST}/allocation.py",
+        "account.runs.clear()",
+        "pass",
+        COST_TESTS,
+    ),
+    Mutant(
+        "cents are cut off instead of apportioned",
+        f"{COST}/report.py",
+        "for place in by_remainder[: max(0, missing)]:",
+        "for place in by_remainder[:0]:",
+        ("tests/insight/test_cost_summary.py",),
+    ),
+    Mutant(
+        "pods that hold more than their node cost more than it",
+        f"{COST}/rates.py",
+        "return [part / total for part in parts], 0.0",
+        "return parts, 0.0",
+        COST_TESTS,
     ),
 )
 

@@ -16,7 +16,14 @@ from msgspec import Struct
 
 from gpuconsole.insight.cost.rates import NO_PRICE, NodePrice, instance_price, node_price, node_shares
 from gpuconsole.insight.health.telemetry import LOW_UTILIZATION, PodUtilization, pod_utilization
-from gpuconsole.insight.index.gpu_time import GpuLayout, allocated_gpus, gpu_layout, owner_of, part_of_node
+from gpuconsole.insight.index.gpu_time import (
+    GpuLayout,
+    allocated_gpus,
+    gpu_layout,
+    owner_of,
+    part_of_node,
+    queue_among,
+)
 from gpuconsole.model.autoscaling import (
     GROUP,
     INSTANCE_TYPE,
@@ -41,7 +48,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT, group_key, own_queue, queue_by
+from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT, group_key, own_queue
 
 SYSTEM_NAMESPACES = frozenset(
     {
@@ -287,6 +294,8 @@ class CostAllocator:
         """Placed pod → its facts, as last computed."""
         self._outdated: set[str] = set()
         """Pods whose facts must be computed again."""
+        self._orphans: set[str] = set()
+        """Placed pods whose Workload or job was deleted."""
         self._node_facts: dict[str, _NodeFacts] = {}
         self._dependents: dict[str, set[str]] = {}
         """Key of a Workload, job or pod group → keys of its placed pods."""
@@ -468,6 +477,8 @@ class CostAllocator:
                 self._touch(old.name)
             case NodeGroup():
                 self._set_instances(old.name, ())
+            case Workload() | Job():
+                self._orphans.update(self._dependents.get(old.key, ()))
             case ResourceClaim():
                 self._touch_pods(old.reserved)
             case ResourceSlice():
@@ -503,6 +514,7 @@ class CostAllocator:
             if before != after:
                 self._facts.pop(old.key, None)
                 self._outdated.discard(old.key)
+                self._orphans.discard(old.key)
             for key in _keys(old):
                 pods = self._dependents.get(key)
                 if pods is not None:
@@ -648,8 +660,7 @@ class CostAllocator:
         workload: Workload | None = self._state.get(Workload, pod.workload) if pod.workload else None
         job: Job | None = self._state.get(Job, pod.job) if pod.job else None
         self._outdated.discard(key)
-        if known is not None and (workload is None if pod.workload else bool(pod.job) and job is None):
-            # Its Workload or job was deleted before it.
+        if known is not None and key in self._orphans and (workload is None if pod.workload else job is None):
             return known
         places = [one.labels for one in (workload, job, pod, pod.template) if one is not None]
         team, project, user = (
@@ -668,10 +679,8 @@ class CostAllocator:
         return found
 
     def _queue(self, pod: Pod, workload: Workload | None) -> str:
-        if workload is not None and workload.cluster_queue:
-            return workload.cluster_queue
-        kai_group, group, queue = map(self._state.table, ("kai_pod_groups", "pod_groups", "volcano_queues"))
-        return queue_by(group_key(pod), own_queue(pod), kai_group.get, group.get, queue.get)
+        kai_groups, groups, queues = map(self._state.table, ("kai_pod_groups", "pod_groups", "volcano_queues"))
+        return queue_among(workload, group_key(pod), own_queue(pod), kai_groups.get, groups.get, queues.get)
 
     # Lost work
 

@@ -8,7 +8,7 @@ only for nodes whose pods changed.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -31,8 +31,10 @@ from gpuconsole.model.devices import DRA_DEVICE, ResourceClaimTemplate, Resource
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.gpus.mig_resources import Division, division_of
 from gpuconsole.model.job import Job
+from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.prices import part_offered
 from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.queue_names import group_key, own_queue, queue_by
 
@@ -470,8 +472,22 @@ def part_of_node(pod: Pod, layout: GpuLayout, gpus: float, devices: int, counter
 def queue_of(snapshot: Snapshot, holding: GpuAllocation) -> str:
     """Return the queue of a pod: Kueue's ClusterQueue, else Volcano's or KAI's queue; may be empty."""
     workload = snapshot.workloads.get(holding.workload) if holding.workload else None
+    groups = snapshot.kai_pod_groups.get, snapshot.pod_groups.get
+    return queue_among(workload, holding.group, holding.queue, *groups, snapshot.volcano_queues.get)
+
+
+def queue_among(
+    workload: Workload | None,
+    group: str,
+    own: str,
+    kai_group: Callable[[str], KaiPodGroup | None],
+    volcano_group: Callable[[str], PodGroup | None],
+    volcano_queue: Callable[[str], VolcanoQueue | None],
+) -> str:
+    """Return the queue of a pod as `queue_of`, from its Workload, the key of its group, and the queue that it names.
+
+    The functions look objects up by key.
+    """
     if workload is not None and workload.cluster_queue:
         return workload.cluster_queue
-    return queue_by(
-        holding.group, holding.queue, snapshot.kai_pod_groups.get, snapshot.pod_groups.get, snapshot.volcano_queues.get
-    )
+    return queue_by(group, own, kai_group, volcano_group, volcano_queue)
