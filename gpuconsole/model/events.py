@@ -320,6 +320,10 @@ class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="h
     """Kubernetes Events that Kueue records for it."""
     choice: PreemptionTrace | None = None
     """How the victim of a preemption was chosen, if the scheduler reported it."""
+    count: int = 1
+    """Number of times that it occurred: the history has an event that is repeated, such as PENDING, once."""
+    last_time: Time = 0
+    """When it occurred last, if more than once."""
 
 
 Event = Union[Applied, Deleted, HistoryEvent]

@@ -6,152 +6,164 @@ its number in the session, by which it can be merged with lines that are not sto
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Collection, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.cost.allocation import CostHour, CostOwner
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
 from gpuconsole.insight.overview import BINS, LastHour
-from gpuconsole.insight.preemption.history import NEEDED, Losses, LostWork
+from gpuconsole.insight.preemption.history import NEEDED, Losses, LostWork, lost_by, lost_by_one
 from gpuconsole.insight.series import Samples, SeriesKind
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
 from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_time
-from gpuconsole.model.events import ConsideredCandidate, HistoryEvent, HistoryEventKind, KueueEvent, PreemptionTrace
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.text import clean
-from gpuconsole.store.rows import BLOCK, block_start, kinds_of, number_of, seconds, unpacked_samples
-from gpuconsole.store.schema import AMOUNTS, COUNTED, OWNER
-
-COLUMNS = HistoryEvent.__struct_fields__
-Lines = dict[int, HistoryEvent]
-"""History events by their number in the session, in order."""
-
-
-# The planner prefers to walk all of a session by number, so each part names the index that leads straight to its lines.
-_FIELDS = ", ".join(f"events.{column}" for column in ("n", *COLUMNS))
-_AFTERWARDS = ", ".join(f"'{what.value}'" for what in sorted(NEEDED - {HistoryEventKind.PREEMPTED}))
-_PREEMPTIONS = f"""
-with chosen as materialized (
-    select session, n, workload, pod, by from events indexed by events_preempted
-    where session = :session and what = 'preempted' order by n desc limit :limit
-),
-first as materialized (select min(n) as n from chosen),
-subject as materialized (
-    select iif(workload != '', workload, pod) as name from chosen union select by from chosen
+from gpuconsole.store.event_blocks import KINDS, LOST, EventBlockReader, Found, Lines, bits
+from gpuconsole.store.rows import (
+    BLOCK,
+    MOST_BATCHES,
+    MOST_OWNERS,
+    block_start,
+    cost_id,
+    hour_of_cost,
+    kinds_of,
+    number_of,
+    owner_id,
+    seconds,
+    unpacked_sample,
+    unpacked_samples,
 )
-select {_FIELDS} from chosen join events using (session, n)
-union all
-select {_FIELDS} from first cross join subject cross join events indexed by events_workload
-    on session = :session and workload = name and workload != '' and events.n > first.n
-    where what in ({_AFTERWARDS})
-union all
-select {_FIELDS} from first cross join subject cross join events indexed by events_pod
-    on session = :session and pod = name and pod != '' and workload = '' and events.n > first.n
-    where what in ({_AFTERWARDS})
-"""
-_OF_WORKLOAD = f"""
-select {_FIELDS} from events indexed by events_workload
-    where session = :session and workload = :workload and workload != ''
-union all
-select {_FIELDS} from events indexed by events_by
-    where session = :session and by = :workload and by != '' and workload != :workload
-"""
+from gpuconsole.store.schema import AMOUNTS, OWNER
 
-
-_LOSSES = """
-with lost as (
-    select queue, workload, pod, lost_gpu_seconds, cost, 0 as unknown from events indexed by events_lost
-    where session = :session and n < :before and lost_gpu_seconds > 0 and lost_unknown = 0 and what != 'preempted'
-    union all
-    select queue, workload, pod, 0, 0, 1 from events indexed by events_lost_unknown
-    where session = :session and n < :before and lost_unknown > 0 and what != 'preempted'
-)
-select queue, iif(workload != '', workload, pod) as owner, sum(lost_gpu_seconds) / 3600, sum(cost),
-    count(*), sum(unknown), sum(cost = 0)
-    from lost group by queue, owner
-"""
-
-
-_KUEUE_EVENTS = msgspec.json.Decoder(tuple[KueueEvent, ...])
-_CHOICE = msgspec.json.Decoder(PreemptionTrace)
+ENDLESS = 2**62
+"""A number greater than that of any event: queries then include all stored events."""
+_AFTERWARDS = NEEDED - {HistoryEventKind.PREEMPTED}
+_OVERVIEW = (HistoryEventKind.ADMITTED, HistoryEventKind.PREEMPTED)
 
 
 def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
-    """The newest preemptions of a session, with the later outcomes of victims and preemptors."""
-    return _lines(db.execute(_PREEMPTIONS, {"session": session, "limit": limit}))
+    """The newest preemptions of a session, with the later outcomes of victims and preemptors. Raises HistoryError."""
+    reader = EventBlockReader(db, session)
+    chosen: list[Found] = []
+    for block in reader.blocks(kinds=bits([HistoryEventKind.PREEMPTED]), newest_first=True):
+        places = [at for at in range(len(block.numbers)) if block.kind(at) is HistoryEventKind.PREEMPTED]
+        chosen += ((block, at) for at in reversed(places))
+        if len(chosen) >= limit:
+            break
+    del chosen[limit:]
+    if not chosen:
+        return {}
+    first = min(block.numbers[at] for block, at in chosen)
+    names = {name for block, at in chosen for name in (block.subject(at), block.preemptor(at)) if name}
+    found = {block.numbers[at]: (block, at) for block, at in chosen}
+    for name in sorted(names):
+        for block, at in reader.chain(name, after=first):
+            if block.kind(at) in _AFTERWARDS and block.subject(at) == name:
+                found[block.numbers[at]] = (block, at)
+    return reader.events(found.values())
 
 
 def of_workload(db: sqlite3.Connection, session: int, workload: str) -> Lines:
-    """All events of a workload in a session, and its effects on others."""
-    return _lines(db.execute(_OF_WORKLOAD, {"session": session, "workload": workload}))
+    """All events of a workload in a session, and its effects on others. Raises HistoryError."""
+    number = number_of(db, workload)
+    if not number:
+        return {}
+    reader = EventBlockReader(db, session)
+    events = reader.events(reader.chain(number))
+    return {n: line for n, line in events.items() if workload in (line.workload, line.by)}
 
 
 def losses(db: sqlite3.Connection, session: int, before: int) -> Losses:
     """Lost work in the history events of a session with numbers below `before`, by (queue, workload).
 
-    Evictions count; a preemption only repeats the loss of its eviction.
+    Evictions count; a preemption only repeats the loss of its eviction. Events that were deleted by retention count.
+    Raises HistoryError.
     """
-    rows = db.execute(_LOSSES, {"session": session, "before": before})
-    return {
-        (clean(queue), clean(owner)): LostWork(float(hours), float(cost), times, unknown, unpriced)
+    rows = db.execute(
+        "select queues.text, owners.text, gpu_hours, cost, times, unknown, unpriced from losses"
+        " left join names queues on queues.id = queue left join names owners on owners.id = owner"
+        " where session = ? order by queue, owner",
+        (session,),
+    ).fetchall()
+    found = {
+        (clean(queue or ""), clean(owner or "")): LostWork(float(hours), float(cost), times, unknown, unpriced)
         for queue, owner, hours, cost, times, unknown, unpriced in rows
     }
+    for key, later in lost_by(_from_number(db, session, before, LOST)).items():
+        found[key] = found[key] + LostWork(-later.gpu_hours, -later.cost, -later.times, -later.unknown, -later.unpriced)
+    return {key: lost for key, lost in found.items() if lost.times}
 
 
-_LAST_HOUR = f"""
-select min(:bins - 1, (time - :start) * :bins / :hour) as bin, sum(what = 'admitted'), sum(what = 'preempted'),
-    total(lost_gpu_seconds) filter (where what != 'preempted') / 3600,
-    total(cost) filter (where what != 'preempted'),
-    count(*) filter (where what != 'preempted' and (lost_gpu_seconds > 0 or lost_unknown > 0)),
-    count(*) filter (where what != 'preempted' and lost_unknown > 0),
-    count(*) filter (where what != 'preempted' and (lost_unknown > 0 or (lost_gpu_seconds > 0 and cost = 0)))
-    from events indexed by events_counted
-    where session = :session and time > :start and n < :before and {COUNTED}
-    group by bin
-"""
+def _from_number(db: sqlite3.Connection, session: int, first: int, kinds: int) -> list[HistoryEvent]:
+    """The events of some kinds (bits) with numbers from `first`: those that were written since the caller looked."""
+    if first >= written(db, session):
+        return []
+    reader = EventBlockReader(db, session)
+    blocks = reader.blocks(kinds=kinds)
+    return [reader.event(block, at) for block in blocks for at, n in enumerate(block.numbers) if n >= first]
+
+
+def written(db: sqlite3.Connection, session: int) -> int:
+    """The number that follows that of the last written event of a session."""
+    row = db.execute("select events from sessions where id = ?", (session,)).fetchone()
+    return int(row[0]) if row is not None else 0
 
 
 def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> LastHour:
-    """Totals of the hour before `now`, from the session's history events with numbers below `before`."""
+    """Totals of the hour before `now`, from the session's history events with numbers below `before`.
+
+    Raises HistoryError.
+    """
     start = now - HOUR
-    named = {"session": session, "start": start, "before": before, "bins": BINS, "hour": HOUR}
-    rows = db.execute(_LAST_HOUR, named).fetchall()
-    admitted, preempted = ({row[0]: int(row[column]) for row in rows} for column in (1, 2))
-    hours, cost, losses, unknown, unpriced = (sum(row[column] for row in rows) for column in range(3, 8))
+    admitted, preempted = [0] * BINS, [0] * BINS
+    lost = LostWork()
+    reader = EventBlockReader(db, session)
+    for block in reader.blocks(since=start, kinds=bits(_OVERVIEW) | LOST):
+        for at, what in enumerate(block.kinds()):
+            time = block.times[at]
+            if time <= start or block.numbers[at] >= before:
+                continue
+            if what in _OVERVIEW:
+                bins = admitted if what is HistoryEventKind.ADMITTED else preempted
+                bins[min(BINS - 1, (time - start) * BINS // HOUR)] += 1
+            if what is not HistoryEventKind.PREEMPTED and block.has_loss(at):
+                lost += lost_by_one(reader.event(block, at))
     return LastHour(
         time=now,
-        admitted=sum(admitted.values()),
-        admitted_bins=tuple(admitted.get(place, 0) for place in range(BINS)),
-        preempted=sum(preempted.values()),
-        preempted_bins=tuple(preempted.get(place, 0) for place in range(BINS)),
-        lost_gpu_hours=float(hours),
-        cost=float(cost),
-        losses=losses,
-        unknown=unknown,
-        unpriced=unpriced,
+        admitted=sum(admitted),
+        admitted_bins=tuple(admitted),
+        preempted=sum(preempted),
+        preempted_bins=tuple(preempted),
+        lost_gpu_hours=lost.gpu_hours,
+        cost=lost.cost,
+        losses=lost.times,
+        unknown=lost.unknown,
+        unpriced=lost.unpriced,
         since=start,
     )
 
 
 def preemption_count(db: sqlite3.Connection, session: int, before: int) -> int:
-    """Count the preemptions among the session's history events with numbers below `before`."""
-    (number,) = db.execute(
-        "select count(*) from events indexed by events_preempted where session = ? and n < ? and what = 'preempted'",
-        (session, before),
-    ).fetchone()
-    return int(number)
+    """Count the preemptions among the session's history events with numbers below `before`. Raises HistoryError."""
+    later = _from_number(db, session, before, bits([HistoryEventKind.PREEMPTED]))
+    number = _total(db, session, "and what = ?", KINDS.index(HistoryEventKind.PREEMPTED))
+    return number - sum(line.what is HistoryEventKind.PREEMPTED for line in later)
 
 
 def count(db: sqlite3.Connection, session: int) -> int:
-    """Return the number of history events of a session."""
-    (number,) = db.execute("select count(*) from events where session = ?", (session,)).fetchone()
-    return int(number)
+    """Return the number of history events of a session, also of those that were deleted by retention."""
+    return _total(db, session, "")
+
+
+def _total(db: sqlite3.Connection, session: int, condition: str, *values: int) -> int:
+    query = f"select coalesce(sum(events), 0) from event_totals where session = ? {condition}"
+    return int(db.execute(query, (session, *values)).fetchone()[0])
 
 
 def audit(db: sqlite3.Connection, session: int) -> list[tuple[str, str, str]]:
@@ -184,7 +196,8 @@ def compared(db: sqlite3.Connection, limit: int) -> ForecastDifferences:
 def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[PastEstimate]:
     """The newest estimated starts of the live cluster `source`, from all its sessions, oldest first."""
     rows = db.execute(
-        "select workload, asked, median, first, last, foretold.started from foretold join sessions on id = session"
+        "select workload, asked, median, foretold.first, foretold.last, foretold.started from foretold"
+        " join sessions on id = session"
         " where mode = 'live' and source = ? order by asked desc, workload desc limit ?",
         (source, limit),
     ).fetchall()
@@ -226,19 +239,12 @@ def recordings(db: sqlite3.Connection) -> list[Recording]:
     ]
 
 
-_OWNER_TEXTS = ", ".join(f"coalesce({column}_name.text, '')" for column in OWNER[1:])
-_OWNER_NAMES = " ".join(f"left join names {column}_name on {column}_name.id = {column}" for column in OWNER[1:])
-_OWNERS = (
-    f"select cost_owners.id, kind_name.text, {_OWNER_TEXTS} from cost_owners"
-    f" left join names kind_name on kind_name.id = kind {_OWNER_NAMES} where recording = ?"
-)
-
-
 def cost_hours(db: sqlite3.Connection, recording: int, since: Time, until: Time) -> list[CostHour]:
     """Costs of the hours that overlap [since, until), by hour and owner. Raises HistoryError."""
-    hours = {"recording": recording, "since": since // HOUR, "until": -(-until // HOUR)}
-    rows = db.execute(f"select owner, hour, {', '.join(AMOUNTS)} from cost_hours where {_HOURS}", hours).fetchall()
-    return _costs(db, recording, rows)
+    rows = db.execute(
+        f"select id, id, {', '.join(AMOUNTS)} from cost_hours where {_HOURS}", _ids(recording, since, until)
+    )
+    return _costs(db, recording, rows.fetchall())
 
 
 def cost_sums(db: sqlite3.Connection, recording: int, since: Time, until: Time) -> list[CostHour]:
@@ -246,34 +252,27 @@ def cost_sums(db: sqlite3.Connection, recording: int, since: Time, until: Time) 
 
     A report of a month needs no more, and has far fewer rows. Raises HistoryError.
     """
-    hours = {"recording": recording, "since": since // HOUR, "until": -(-until // HOUR)}
     sums = ", ".join(f"sum({one})" for one in AMOUNTS)
-    rows = db.execute(
-        f"select owner, min(hour), {sums} from cost_hours where {_HOURS} group by owner", hours
-    ).fetchall()
-    return _costs(db, recording, rows)
+    query = f"select id % {MOST_OWNERS} as owner, min(id), {sums} from cost_hours where {_HOURS} group by owner"
+    return _costs(db, recording, db.execute(query, _ids(recording, since, until)).fetchall())
 
 
-_HOURS = "recording = :recording and hour >= :since and hour < :until"
+_HOURS = "id >= ? and id < ?"
+
+
+def _ids(recording: int, since: Time, until: Time) -> tuple[int, int]:
+    return cost_id(recording, since // HOUR, 0), cost_id(recording, -(-until // HOUR), 0)
 
 
 def _costs(db: sqlite3.Connection, recording: int, rows: Sequence[tuple[Any, ...]]) -> list[CostHour]:
-    owners: dict[int, CostOwner] = {}
-    needed = {row[0] for row in rows}
-    for number, *values in db.execute(_OWNERS, (recording,)) if needed else ():
-        if number in needed:
-            texts = dict(zip(OWNER, map(clean, values), strict=True))
-            try:
-                owners[number] = msgspec.convert(texts, CostOwner)
-            except msgspec.ValidationError as error:
-                raise HistoryError(f"owner {number} of costs in the history is damaged: {error}") from error
+    needed = {row[0] % MOST_OWNERS for row in rows}
+    owners = dict(cost_owners(db, recording, needed))
     if lost := needed - owners.keys():
         raise HistoryError(f"the history has costs of owner {min(lost)}, which is missing")
-    # Positional creation would be no faster, and this is half of the time of a report.
     return [
         CostHour(
-            owner=owners[owner],
-            hour=hour * HOUR,
+            owner=owners[owner % MOST_OWNERS],
+            hour=hour_of_cost(number),
             gpu_seconds=gpu_seconds,
             used_usd=used,
             underutilized_usd=underutilized,
@@ -284,8 +283,28 @@ def _costs(db: sqlite3.Connection, recording: int, rows: Sequence[tuple[Any, ...
             busy_gpu_seconds=busy,
             measured_gpu_seconds=measured,
         )
-        for owner, hour, gpu_seconds, used, underutilized, lost_work, idle, system, saved, busy, measured in rows
+        for owner, number, gpu_seconds, used, underutilized, lost_work, idle, system, saved, busy, measured in rows
     ]
+
+
+def cost_owners(db: sqlite3.Connection, recording: int, numbers: Collection[int]) -> Iterator[tuple[int, CostOwner]]:
+    """Owners of costs in a recording by number. Raises HistoryError."""
+    query = f"select id, {', '.join(OWNER)} from cost_owners where id >= ? and id < ?"
+    bounds = owner_id(recording, min(numbers, default=0)), owner_id(recording, max(numbers, default=-1) + 1)
+    texts: dict[int, str] = {0: ""}
+    for owner, *values in db.execute(query, bounds).fetchall():
+        number = owner - owner_id(recording, 0)
+        if number not in numbers:
+            continue
+        for value in values:
+            if value not in texts:
+                row = db.execute("select text from names where id = ?", (value,)).fetchone()
+                texts[value] = clean(row[0]) if row is not None else ""
+        try:
+            fields = dict(zip(OWNER, (texts[value] for value in values), strict=True))
+            yield number, msgspec.convert(fields, CostOwner)
+        except msgspec.ValidationError as error:
+            raise HistoryError(f"owner {number} of costs in the history is damaged: {error}") from error
 
 
 # A walk from block to block by its whole key: a range of starts would read the blocks of all series.
@@ -315,6 +334,7 @@ def samples(
 
     With `kind`, or `kind` and `name`, they contain only these queues; GPUs, evictions and cost only without.
     """
+    recent = _recent_samples(db, recording, since, until, span, kind, name)
     first, last = recorded_series(db, recording, span)
     begin, end = block_start(max(since, first), span), min(until, last + BLOCK[span])
     wanted: dict[str, object] = {
@@ -325,20 +345,40 @@ def samples(
         "step": BLOCK[span] // HOUR,
         "kinds": msgspec.json.encode(kinds_of(kind)).decode(),
     }
-    if begin >= end:
-        return []
+    number = number_of(db, name) if name is not None else None
+    if begin >= end or (name is not None and number is None):
+        return recent
     if name is None:
         rows = db.execute(_ALL_SERIES, wanted)
     else:
-        number = number_of(db, name)
-        if number is None:
-            return []
         rows = db.execute(_SERIES, {**wanted, "name": number, "text": name})
     try:
         found = unpacked_samples(((start * HOUR, what, text, data) for start, what, text, data in rows), span)
     except ValueError as error:
         raise HistoryError(f"time series of the history are damaged: {error}") from error
-    return [one for one in found if since <= one.time < until]
+    by_time = {one.time: one for one in (*found, *recent) if since <= one.time < until}
+    return [by_time[time] for time in sorted(by_time)]
+
+
+def _recent_samples(
+    db: sqlite3.Connection,
+    recording: int,
+    since: Time,
+    until: Time,
+    span: Span,
+    kind: SeriesKind | None,
+    name: str | None,
+) -> list[Samples]:
+    """Samples that are not packed yet."""
+    rows = db.execute(
+        "select data from recent_samples where recording = ? and span = ? and time >= ? and time < ? order by time",
+        (recording, seconds(span), since, until),
+    )
+    try:
+        found = [unpacked_sample(data, kind, name) for (data,) in rows]
+    except ValueError as error:
+        raise HistoryError(f"time series of the history are damaged: {error}") from error
+    return [one for one in found if one is not None]
 
 
 def recorded_series(db: sqlite3.Connection, recording: int, span: Span) -> tuple[Time, Time]:
@@ -347,13 +387,6 @@ def recorded_series(db: sqlite3.Connection, recording: int, span: Span) -> tuple
     (first,) = db.execute(f"select min(start) {where}", values).fetchone()
     (last,) = db.execute(f"select max(start) {where}", values).fetchone()
     return (int(first) * HOUR, int(last) * HOUR) if first is not None else (0, -BLOCK[span])
-
-
-def newest_sample(db: sqlite3.Connection, recording: int, span: Span) -> Time | None:
-    """Time of the last sample of a span; None without any. Raises HistoryError."""
-    _, start = recorded_series(db, recording, span)
-    found = samples(db, recording, start, start + BLOCK[span], span=span) if start >= 0 else []
-    return found[-1].time if found else None
 
 
 def rebuild_at(db: sqlite3.Connection, recording: int, time: Time) -> tuple[Checkpoint, list[ChangeBatch]]:
@@ -369,12 +402,18 @@ def rebuild_at(db: sqlite3.Connection, recording: int, time: Time) -> tuple[Chec
     if row is None or (row[3] is not None and time > row[3] + MINUTE):
         raise HistoryError(_nothing_at(db, recording, time))
     number, begun, data, _ = row
-    batches = db.execute(
-        "select time, until, data from change_batches where checkpoint = ? and time <= ? order by n", (number, time)
-    )
-    return Checkpoint(int(begun), bytes(data)), [
-        ChangeBatch(int(start), int(until), bytes(changes)) for start, until, changes in batches
-    ]
+    batches, reached = [], int(begun)
+    rows = db.execute(_BATCHES, (number * MOST_BATCHES, (number + 1) * MOST_BATCHES))
+    for start, until, changes in rows:
+        batch = ChangeBatch(int(start) if start is not None else reached, int(until), bytes(changes))
+        if batch.time > time:
+            break
+        batches.append(batch)
+        reached = batch.until
+    return Checkpoint(int(begun), bytes(data)), batches
+
+
+_BATCHES = "select time, until, data from change_batches where id >= ? and id < ? order by id"
 
 
 def _nothing_at(db: sqlite3.Connection, recording: int, time: Time) -> str:
@@ -394,66 +433,73 @@ def _nothing_at(db: sqlite3.Connection, recording: int, time: Time) -> str:
 def marks(
     db: sqlite3.Connection, recording: int, kinds: Collection[HistoryEventKind], since: Time, until: Time
 ) -> list[tuple[Time, HistoryEventKind]]:
-    """Times of the history events of these kinds in [since, until), in order."""
-    rows = db.execute(
-        "select time, what from events join sessions on id = session where recording = ? and time >= ? and time < ?"
-        " and what in (select value from json_each(?)) order by time",
-        (recording, since, until, msgspec.json.encode(list(kinds)).decode()),
-    )
-    return [(int(time), HistoryEventKind(what)) for time, what in rows]
+    """Times of the history events of these kinds in [since, until), in order. Raises HistoryError."""
+    found = []
+    wanted = frozenset(kinds)
+    for session in _sessions(db, recording):
+        for block in EventBlockReader(db, session).blocks(since=since, until=until, kinds=bits(wanted)):
+            pairs = zip(block.times, block.kinds(), strict=True)
+            found += [(time, what) for time, what in pairs if what in wanted and since <= time < until]
+    return sorted(found)
+
+
+def events(
+    db: sqlite3.Connection,
+    recording: int,
+    since: Time,
+    until: Time,
+    kinds: Collection[HistoryEventKind] = tuple(HistoryEventKind),
+) -> Iterator[HistoryEvent]:
+    """The history events of these kinds in [since, until), in the order in which they were recorded.
+
+    Raises HistoryError.
+    """
+    wanted = frozenset(kinds)
+    for session in _sessions(db, recording):
+        reader = EventBlockReader(db, session)
+        for block in reader.blocks(since=since, until=until, kinds=bits(wanted)):
+            for at, what in enumerate(block.kinds()):
+                if what in wanted and since <= block.times[at] < until:
+                    yield reader.event(block, at)
 
 
 def events_until(db: sqlite3.Connection, recording: int, time: Time, limit: int) -> list[HistoryEvent]:
-    """The newest `limit` history events of a recording until `time`, oldest first."""
-    sessions = db.execute(
-        "select id from sessions where recording = ? and first <= ? order by id desc", (recording, time)
-    ).fetchall()
+    """The newest `limit` history events of a recording until `time`, oldest first. Raises HistoryError."""
     found: list[HistoryEvent] = []
-    for (session,) in sessions:
-        wanted = {"session": session, "last": _last_until(db, session, time), "limit": limit - len(found)}
-        lines = _lines(db.execute(_UNTIL, wanted))
-        found[:0] = lines.values()
-        if len(found) >= limit:
-            break
-    return found
+    for session in reversed(_sessions(db, recording)):
+        reader = EventBlockReader(db, session)
+        for block in reader.blocks(until=time + 1, newest_first=True):
+            places = [at for at in range(len(block.numbers)) if block.times[at] <= time]
+            found += (reader.event(block, at) for at in reversed(places))
+            if len(found) >= limit:
+                return found[:limit][::-1]
+    return found[::-1]
 
 
 def counted_events(db: sqlite3.Connection, recording: int, since: Time, until: Time) -> list[HistoryEvent]:
     """The admissions, preemptions and evictions with lost work in [since, until), oldest first. Raises HistoryError."""
-    rows = db.execute(
-        f"select {_FIELDS} from sessions cross join events indexed by events_counted on session = id"
-        f" where recording = ? and time >= ? and time < ? and {COUNTED} order by time, session, n",
-        (recording, since, until),
-    )
-    return [line for _, line in map(_line, rows)]
+    found = []
+    for session in _sessions(db, recording):
+        reader = EventBlockReader(db, session)
+        for block in reader.blocks(since=since, until=until, kinds=bits(_OVERVIEW) | LOST):
+            for at, what in enumerate(block.kinds()):
+                if since <= block.times[at] < until and (what in _OVERVIEW or block.has_loss(at)):
+                    found.append(reader.event(block, at))
+    return sorted(found, key=attrgetter("time"))
 
 
 def counted_since(db: sqlite3.Connection, recording: int) -> Time | None:
     """Time of the first of the recording's events that `counted_events` returns; None if there are none."""
-    (first,) = db.execute(
-        "select min(time) from sessions cross join events indexed by events_counted on session = id"
-        f" where recording = ? and {COUNTED}",
-        (recording,),
-    ).fetchone()
-    return int(first) if first is not None else None
+    for session in _sessions(db, recording):
+        for block in EventBlockReader(db, session).blocks(kinds=bits(_OVERVIEW) | LOST):
+            counted = zip(block.times, block.kinds(), range(len(block.times)), strict=True)
+            return min(time for time, what, at in counted if what in _OVERVIEW or block.has_loss(at))
+    return None
 
 
-_UNTIL = f"select {_FIELDS} from events where session = :session and n <= :last order by n desc limit :limit"
-_AT_NUMBER = "select n, time from events where session = ? and n <= ? order by n desc limit 1"
-
-
-def _last_until(db: sqlite3.Connection, session: int, time: Time) -> int:
-    """Number of the session's last event until `time`; -1 without any. Times grow with the numbers."""
-    (last,) = db.execute("select max(n) from events where session = ?", (session,)).fetchone()
-    low, high = -1, -1 if last is None else int(last)
-    while low < high:
-        middle = (low + high + 1) // 2
-        row = db.execute(_AT_NUMBER, (session, middle)).fetchone()
-        if row is None or row[1] <= time:
-            low = middle
-        else:
-            high = int(row[0]) - 1
-    return low
+def _sessions(db: sqlite3.Connection, recording: int) -> list[int]:
+    """Sessions of a recording, oldest first."""
+    return [number for (number,) in db.execute("select id from sessions where recording = ? order by id", (recording,))]
 
 
 def _difference(row: tuple[Any, ...]) -> ForecastDifference:
@@ -475,34 +521,3 @@ def _difference(row: tuple[Any, ...]) -> ForecastDifference:
 def _cause(text: str) -> DifferenceCause:
     """The cause; one that this version does not know is a disagreement."""
     return DifferenceCause(text) if text in list(DifferenceCause) else DifferenceCause.DISAGREEMENT
-
-
-def _lines(rows: Iterable[tuple[Any, ...]]) -> Lines:
-    return dict(sorted(map(_line, rows), key=itemgetter(0)))
-
-
-def _line(row: tuple[Any, ...]) -> tuple[int, HistoryEvent]:
-    # The file may have been edited by others: its texts are from outside.
-    values = [clean(value) if isinstance(value, str) else value for value in row[1:-2]]
-    try:
-        kueue_event = tuple(map(_cleaned, _KUEUE_EVENTS.decode(str(row[-2])))) if row[-2] else ()
-        choice = _choice(_CHOICE.decode(str(row[-1]))) if row[-1] else None
-        fields = dict(zip(COLUMNS, (*values, kueue_event, choice), strict=True))
-        # SQLite has no booleans.
-        return row[0], msgspec.convert({**fields, "lost_unknown": bool(fields["lost_unknown"])}, HistoryEvent)
-    except msgspec.DecodeError as error:
-        raise HistoryError(f"line {row[0]} of the history is damaged: {error}") from error
-
-
-def _cleaned(kueue_event: KueueEvent) -> KueueEvent:
-    return KueueEvent(
-        clean(kueue_event.workload), clean(kueue_event.reason), clean(kueue_event.message), kueue_event.warning
-    )
-
-
-def _choice(choice: PreemptionTrace) -> PreemptionTrace:
-    considered = tuple(
-        ConsideredCandidate(clean(one.workload), clean(one.queue), one.verdict, one.priority)
-        for one in choice.considered
-    )
-    return replace(choice, share=clean(choice.share), by_share=clean(choice.by_share), considered=considered)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.cost.allocation import CostHour
@@ -29,13 +30,14 @@ from gpuconsole.insight.overview import LastHour, hour_of
 from gpuconsole.insight.preemption.history import NEEDED, Losses, added, lost_by
 from gpuconsole.insight.series import Samples, SeriesKind
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
-from gpuconsole.model.clock import HOUR, Span, Time, format_time
+from gpuconsole.model.clock import DAY, HOUR, Span, Time, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import EVERYTHING, Visibility
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
 from gpuconsole.store import queries
-from gpuconsole.store.queries import Lines
+from gpuconsole.store.event_blocks import Lines
+from gpuconsole.store.queries import ENDLESS as ENDLESS
 from gpuconsole.store.schema import history_errors, open_for_reading, open_for_writing
 from gpuconsole.store.writer import Change, Queued, Writer
 
@@ -110,8 +112,8 @@ class Kept(Struct, frozen=True, kw_only=True):
 def newest(db: sqlite3.Connection) -> Kept | None:
     """The last session with history events, which may be the current one; None without any. Raises HistoryError."""
     row = db.execute(
-        "select id, mode, source, unseen, (select time from events where session = id order by n desc limit 1) as last"
-        " from sessions where last is not null order by id desc limit 1"
+        "select id, mode, source, unseen, last from sessions where events > 0 and last is not null"
+        " order by id desc limit 1"
     ).fetchone()
     if row is None:
         return None
@@ -158,7 +160,7 @@ def recover(db: sqlite3.Connection) -> list[Recovered]:
 
 
 def _close(db: sqlite3.Connection, session: int, flushed: Time) -> Recovered:
-    (lines,) = db.execute("select count(*) from events where session = ?", (session,)).fetchone()
+    lines = queries.written(db, session)
     db.execute("update sessions set ended = flushed, recovered = ? where id = ?", (lines, session))
     return Recovered(session=session, lines=lines, flushed=flushed)
 
@@ -188,6 +190,19 @@ MOST_CHANGES = 64_000_000
 """Maximum bytes of changes that wait to be written; beyond it the change log ends until its next checkpoint."""
 
 
+REPEATED_FOR = DAY
+"""Maximum time from the first to the last of repeated events that are one in the history."""
+MOST_PENDING = 50_000
+"""Maximum workloads and pods whose last PENDING events are known; beyond it, repetitions become events of their own."""
+MOST_REASONS = 100
+"""Maximum different PENDING events of a workload, beyond which all are forgotten as well."""
+
+
+def _same(line: HistoryEvent) -> tuple[object, ...]:
+    """What is equal in repeated events of a workload or pod."""
+    return line.pod, line.queue, line.reason, line.message, line.gpus, line.priority
+
+
 class Recorder:
     """Writes one session's history. Mutates; thread-safe."""
 
@@ -215,6 +230,10 @@ class Recorder:
             self._db.close()
             raise
         self._waiting: Lines = {}
+        self._repeats: dict[int, tuple[int, Time]] = {}
+        """Number of a written event → how often it occurred, and when it did last."""
+        self._pending: dict[str, dict[tuple[object, ...], tuple[int, HistoryEvent]]] = {}
+        """Pending workload or pod → its PENDING events since its last other event, with their numbers."""
         self._audits: list[tuple[Time, Time, str, str, str]] = []
         self._costs: list[CostHour] = []
         self._samples: list[Samples] = []
@@ -241,15 +260,44 @@ class Recorder:
         self._thread.start()
 
     def record(self, lines: Sequence[HistoryEvent]) -> None:
-        """Queue history events. Waits while the queue is full; never raises, and counts dropped events."""
+        """Queue history events. Waits while the queue is full; never raises, and counts dropped events.
+
+        A PENDING event that repeats one of the same pending workload or pod is counted in that one.
+        """
         with self._room:
             if not self.failed:
                 self._room.wait_for(lambda: len(self._waiting) + len(lines) <= self._capacity, PATIENCE)
-            room = max(0, self._capacity - len(self._waiting))
-            self.lost += max(0, len(lines) - room)
-            for line in lines[:room]:
+            for line in lines:
+                if self._is_repeated(line):
+                    continue
+                if len(self._waiting) >= self._capacity:
+                    self.lost += 1
+                    continue
+                if line.what is HistoryEventKind.PENDING:
+                    self._pending.setdefault(line.workload or line.pod, {})[_same(line)] = (self._next, line)
                 self._waiting[self._next] = line
                 self._next += 1
+
+    def _is_repeated(self, line: HistoryEvent) -> bool:
+        """True if the event repeats one, in which it is then counted."""
+        subject = line.workload or line.pod
+        if line.what is not HistoryEventKind.PENDING:
+            if subject:
+                self._pending.pop(subject, None)
+            return False
+        known = self._pending.get(subject, {}).get(_same(line))
+        if known is None or line.time - known[1].time > REPEATED_FOR:
+            if len(self._pending) >= MOST_PENDING or len(self._pending.get(subject, ())) >= MOST_REASONS:
+                self._pending.clear()
+            return False
+        number, first = known
+        counted = replace(first, count=first.count + 1, last_time=max(first.last_time, line.time))
+        self._pending[subject][_same(line)] = (number, counted)
+        if number in self._waiting:
+            self._waiting[number] = counted
+        else:
+            self._repeats[number] = (counted.count, counted.last_time)
+        return True
 
     def saw(self, seen: Visibility) -> None:
         """Record why preemptions may be missing: workloads or events that are not visible now or were not earlier."""
@@ -317,6 +365,11 @@ class Recorder:
         with self._room:
             return dict(self._waiting)
 
+    def unflushed_repeats(self) -> dict[int, tuple[int, Time]]:
+        """Number of a written event → how often it occurred and when it did last, if that is not written yet."""
+        with self._room:
+            return dict(self._repeats)
+
     def flush(self) -> None:
         """Write everything that is queued now. What cannot be written stays queued, and `failed` says why."""
         with self._writing:
@@ -342,6 +395,7 @@ class Recorder:
         self.flush()
         try:
             if not self.failed:
+                self._writer.close()
                 end(self._db, self.session, self._wall())
         except sqlite3.Error as error:
             # The next start finds the session open, and closes it with what was flushed.
@@ -359,6 +413,7 @@ class Recorder:
                 self._writer.break_change_log()
             return Queued(
                 lines=dict(self._waiting),
+                repeats=dict(self._repeats),
                 audits=list(self._audits),
                 first_audit=self._next_audit,
                 compared=self._compared,
@@ -385,8 +440,13 @@ class Recorder:
         self._next_audit += len(queued.audits)
         self._next_difference += len(queued.compared.differences)
         with self._room:
-            for n in queued.lines:
-                del self._waiting[n]
+            for n, line in queued.lines.items():
+                now = self._waiting.pop(n)
+                if now is not line:
+                    self._repeats[n] = (now.count, now.last_time)
+            for n, repeated in queued.repeats.items():
+                if self._repeats.get(n) == repeated:
+                    del self._repeats[n]
             del self._audits[: len(queued.audits)]
             del self._estimates[: len(queued.estimates)]
             del self._costs[: len(queued.costs)]
@@ -396,10 +456,6 @@ class Recorder:
                 self._changes_size = sum(len(change.data) for change in self._changes)
             self._compared = self._compared.without(queued.compared)
             self._room.notify_all()
-
-
-ENDLESS = 2**62
-"""A line number greater than any: queries then include all stored lines."""
 
 
 @contextmanager
@@ -456,9 +512,13 @@ def preemption_count(recorder: Recorder) -> int:
 
 def of_workload(recorder: Recorder, workload: str) -> tuple[HistoryEvent, ...]:
     """All events of a workload, and its effects on others, oldest first. Raises HistoryError."""
+    repeats = recorder.unflushed_repeats()
     fresh = {n: line for n, line in recorder.unflushed().items() if workload in (line.workload, line.by)}
     with _reading(recorder) as db:
         stored = queries.of_workload(db, recorder.session, workload)
+    for n, (count, last) in repeats.items():
+        if n in stored:
+            stored[n] = replace(stored[n], count=count, last_time=last)
     return tuple((stored | fresh).values())
 
 
@@ -471,13 +531,13 @@ def estimates(recorder: Recorder, source: str) -> list[PastEstimate]:
 def cost_hours(recorder: Recorder, since: Time, until: Time) -> list[CostHour]:
     """Costs of this cluster in the hours that overlap [since, until), also of earlier sessions. Raises HistoryError."""
     with _reading(recorder) as db:
-        return queries.cost_hours(db, recorder.recording, since // HOUR * HOUR, until)
+        return queries.cost_hours(db, recorder.recording, since, until)
 
 
 def cost_sums(recorder: Recorder, since: Time, until: Time) -> list[CostHour]:
     """The same costs, summed by owner as `queries.cost_sums`, which is faster. Raises HistoryError."""
     with _reading(recorder) as db:
-        return queries.cost_sums(db, recorder.recording, since // HOUR * HOUR, until)
+        return queries.cost_sums(db, recorder.recording, since, until)
 
 
 def samples(

@@ -3,13 +3,15 @@
 A text is a row of the table `names`, found by its CRC-32, and is named by its number elsewhere; 0 is the empty text.
 
 A block of time series has all samples of one queue (cohort, flavor, …) in an hour of minutes or a day of hours:
-zlib(msgpack([fields, samples])), where each sample is (µs since the start of the block, place among the queues of its
-time, values of the fields). Values are listed by field, so that equal ones compress to almost nothing.
+zlib(msgpack([fields, steps, places, columns])): the µs from sample to sample (the first from the start of the block),
+their places among the queues of their time, and the values of each field. Equal values compress to almost nothing.
+Waits are rounded to a tenth of a second.
 """
 
 import sqlite3
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,7 +27,6 @@ BLOCK = {MINUTE: HOUR, HOUR: DAY}
 """Span of samples → time that a block of them covers."""
 _GPUS, _TOTAL = "gpus", "total"
 """In place of a series kind: all GPU types, and evictions and cost."""
-_DAYS_TO_NAME = 1
 _MOST_NAMES = 200_000
 _T = TypeVar("_T", bound=Struct)
 Block = dict[tuple[str, str], bytes]
@@ -87,9 +88,41 @@ def _hash(text: str) -> int:
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
 
-def hash_of(values: Sequence[object]) -> int:
-    """CRC-32 of a row of values, by which it is found again."""
-    return zlib.crc32(msgspec.msgpack.encode(values))
+MOST_OWNERS = 1 << 24
+"""Maximum number of owners of a recording."""
+MOST_BATCHES = 1 << 24
+"""Maximum number of change batches of a checkpoint."""
+_HOURS = 1 << 20
+"""The number of an hour since 1970 is less until 2089."""
+
+
+def owner_id(recording: int, number: int) -> int:
+    """Id of an owner of costs in the file."""
+    return recording * MOST_OWNERS + number
+
+
+def cost_id(recording: int, hour: int, owner: int) -> int:
+    """Id of the costs of an owner in an hour since 1970; those of a recording are in order of the hours."""
+    return (recording * _HOURS + min(max(hour, 0), _HOURS - 1)) * MOST_OWNERS + owner
+
+
+def hour_of_cost(number: int) -> Time:
+    """Start of the hour of costs with this id."""
+    return number // MOST_OWNERS % _HOURS * HOUR
+
+
+def packed_sample(sample: Samples) -> bytes:
+    """Pack all samples of one time."""
+    return zlib.compress(msgspec.msgpack.encode(sample), 6)
+
+
+def unpacked_sample(data: bytes, kind: SeriesKind | None, name: str | None) -> Samples | None:
+    """The samples of one time; with `kind` or `name` only these queues, None without any. Raises ValueError."""
+    found = _cleaned(msgspec.msgpack.decode(inflated(data)), Samples)
+    if kind is None and name is None:
+        return found
+    queues = tuple(one for one in found.queues if kind in (None, one.kind) and name in (None, one.name))
+    return Samples(time=found.time, span=found.span, queues=queues) if queues else None
 
 
 def packed_samples(samples: Sequence[Samples], start: Time) -> Block:
@@ -108,12 +141,26 @@ def packed_samples(samples: Sequence[Samples], start: Time) -> Block:
 def _packed(rows: list[tuple[int, int, Struct | None, Samples]]) -> bytes:
     first = rows[0][2]
     fields = first.__struct_fields__ if first is not None else ("evictions", "cost_hourly")
-    columns = [[_short(getattr(row[2] if row[2] is not None else row[3], field)) for row in rows] for field in fields]
-    body = (fields, [row[0] for row in rows], [row[1] for row in rows], columns)
+    values = [row[2] if row[2] is not None else row[3] for row in rows]
+    columns = [
+        [_tenths(getattr(one, field)) if field in _WAITS else short(getattr(one, field)) for one in values]
+        for field in fields
+    ]
+    offsets = [row[0] for row in rows]
+    steps = [after - before for before, after in pairwise([0, *offsets])]
+    body = (fields, steps, [row[1] for row in rows], columns)
     return zlib.compress(msgspec.msgpack.encode(body), 9)
 
 
-def _short(value: Any) -> Any:
+_WAITS = ("wait_p50", "wait_p95")
+"""Fields that are packed in tenths of a second."""
+
+
+def _tenths(wait: float | None) -> int | None:
+    return round(10 * wait) if wait is not None else None
+
+
+def short(value: Any) -> Any:
     """The value, in fewer bytes: msgpack has small integers, but no small floats."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
@@ -127,12 +174,14 @@ def unpacked_samples(blocks: Iterable[tuple[Time, str, str, bytes]], span: Span)
     gpus: dict[Time, list[GpuSample]] = {}
     totals: dict[Time, tuple[dict[str, int], float]] = {}
     for start, kind, name, data in blocks:
-        fields, offsets, places, columns = msgspec.msgpack.decode(inflated(data), type=_BLOCK)
+        fields, steps, places, columns = msgspec.msgpack.decode(inflated(data), type=_BLOCK)
+        offsets = list(accumulate(steps))
         if any(len(column) != len(offsets) for column in (places, *columns)) or len(columns) != len(fields):
             raise ValueError(f"a block of the series {clean(kind)} {clean(name)} has columns of unequal length")
         rows = zip(offsets, places, zip(*columns, strict=True), strict=True)
         for offset, place, values in rows:
             row = dict(zip(fields, values, strict=True))
+            row |= {wait: row[wait] / 10 for wait in _WAITS if row.get(wait) is not None}
             time = start + offset
             if kind == _TOTAL:
                 evictions = msgspec.convert(row.get("evictions", {}), dict[str, int])
@@ -161,8 +210,16 @@ def unpacked_samples(blocks: Iterable[tuple[Time, str, str, bytes]], span: Span)
 _BLOCK = tuple[tuple[str, ...], list[int], list[int], list[list[Any]]]
 
 
-def _cleaned(row: dict[str, Any], kind: type[_T]) -> _T:
-    return msgspec.convert({name: clean(one) if isinstance(one, str) else one for name, one in row.items()}, kind)
+def _cleaned(row: Any, kind: type[_T]) -> _T:
+    return msgspec.convert(_clean(row), kind)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {_clean(name): _clean(one) for name, one in value.items()}
+    return [_clean(one) for one in value] if isinstance(value, list) else value
 
 
 def kinds_of(kind: SeriesKind | None) -> tuple[str, ...]:

@@ -4,9 +4,13 @@ import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gpuconsole.errors import HistoryError
+from gpuconsole.model.clock import DAY
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.text import clean
 from gpuconsole.store.private import make_private_file, make_private_folder
 
@@ -46,7 +50,7 @@ AMOUNTS = (
     "measured_gpu_seconds",
 )
 """Columns of the costs of an owner in an hour; part of a migration, so never edited."""
-_FIRST = ("sessions", "events", "audit")
+_FIRST = ("sessions", "audit")
 """Tables that every history has."""
 
 
@@ -193,43 +197,131 @@ def migrations() -> "Migrations":
 
     @steps()
     def costs(db: "Database") -> None:
-        """Costs by owner and hour. An owner's texts are ids of `names`, or 0; `hash` is the CRC-32 of all of them."""
+        """Costs by owner and hour. An owner's texts are ids of `names`, or 0.
+
+        The id of costs is 2^44 × recording + 2^24 × hour since 1970 + number of the owner in its recording, and that of
+        an owner 2^24 × recording + its number; so both are in order of time, and need no other index.
+        """
+        owner = ", ".join(f"{column} integer not null" for column in OWNER)
+        db.execute(f"create table cost_owners (id integer primary key, {owner})")
         db.execute(
-            "create table cost_owners (id integer primary key, recording integer not null references recordings(id),"
-            f" hash integer not null, {', '.join(f'{column} integer not null' for column in OWNER)})"
-        )
-        db.execute("create index cost_owners_hash on cost_owners (hash)")
-        db.execute(
-            "create table cost_hours (recording integer not null references recordings(id), hour integer not null,"
-            " owner integer not null references cost_owners(id),"
-            f" {', '.join(f'{one} real not null' for one in AMOUNTS)},"
-            " primary key (recording, hour, owner)) without rowid"
+            f"create table cost_hours (id integer primary key, {', '.join(f'{one} real not null' for one in AMOUNTS)})"
         )
 
     @steps()
     def series(db: "Database") -> None:
-        """Time series by blocks: minutes of an hour (`span` 60) or hours of a day (3600); see `store.rows`."""
+        """Time series in blocks: minutes of an hour (`span` 60) or hours of a day (3600); see `store.rows`.
+
+        The samples of an hour or a day that is not over are in `recent_samples`.
+        """
         db.execute(
-            "create table series (recording integer not null references recordings(id), span integer not null,"
-            " start integer not null, kind text not null, name integer not null, data blob not null,"
-            " primary key (recording, span, start, kind, name)) without rowid"
+            "create table series (id integer primary key, recording integer not null references recordings(id),"
+            " span integer not null, start integer not null, kind text not null, name integer not null,"
+            " data blob not null)"
+        )
+        db.execute("create unique index series_block on series (recording, span, start, kind, name)")
+        db.execute(
+            "create table recent_samples (recording integer not null references recordings(id), span integer not null,"
+            " time integer not null, data blob not null, primary key (recording, span, time)) without rowid"
         )
 
     @steps()
     def change_log(db: "Database") -> None:
-        """Checkpoints and the changes after each, in order; see `model.change_log`."""
+        """Checkpoints and the changes after each, see `model.change_log`.
+
+        The id of changes is 2^24 × that of the checkpoint + a number from 0; their time is null if it is that of the
+        previous `until`, or of the checkpoint.
+        """
         db.execute(
             "create table checkpoints (id integer primary key, recording integer not null references recordings(id),"
             " session integer not null references sessions(id), time integer not null, data blob not null)"
         )
         db.execute("create index checkpoints_time on checkpoints (recording, time)")
         db.execute(
-            "create table change_batches (checkpoint integer not null references checkpoints(id), n integer not null,"
-            " time integer not null, until integer not null, data blob not null, primary key (checkpoint, n))"
-            " without rowid"
+            "create table change_batches (id integer primary key, time integer, until integer not null,"
+            " data blob not null)"
         )
 
+    @steps()
+    def event_blocks(db: "Database") -> None:
+        """Events in compressed blocks, with totals that need no events; see `store.event_blocks`."""
+        db.execute(
+            "create table event_blocks (id integer primary key, session integer not null references sessions(id),"
+            " first integer not null, last integer not null, kinds integer not null, data blob not null)"
+        )
+        db.execute("create index event_blocks_times on event_blocks (session, last, first, kinds)")
+        db.execute("create table event_repeats (id integer primary key, count integer not null, last integer not null)")
+        db.execute(
+            "create table event_heads (session integer not null references sessions(id), name integer not null,"
+            " n integer not null, primary key (session, name)) without rowid"
+        )
+        db.execute(
+            "create table event_totals (session integer not null references sessions(id), what integer not null,"
+            " events integer not null, primary key (session, what)) without rowid"
+        )
+        db.execute(
+            "create table losses (session integer not null references sessions(id), queue integer not null,"
+            " owner integer not null, gpu_hours real not null, cost real not null, times integer not null,"
+            " unknown integer not null, unpriced integer not null, primary key (session, queue, owner)) without rowid"
+        )
+        db.execute("alter table sessions add column events integer not null default 0")
+        _move_events(db.conn)
+
     return steps
+
+
+_OLD = (
+    "time",
+    "what",
+    "workload",
+    "pod",
+    "queue",
+    "by",
+    "by_queue",
+    "reason",
+    "message",
+    "node",
+    "flavor",
+    "gpus",
+    "borrowed",
+    "priority",
+    "by_priority",
+    "lost_gpu_seconds",
+    "cost",
+    "lost_unknown",
+    "unit",
+    "waited",
+    "told",
+    "choice",
+)
+"""Columns of the table `events` of earlier versions."""
+
+
+def _move_events(db: sqlite3.Connection) -> None:
+    """Write the events of the table `events` of earlier versions as blocks, and drop it. Part of a migration."""
+    from gpuconsole.store.event_blocks import MOST, EventBlockWriter
+    from gpuconsole.store.rows import Names
+
+    names = Names(db)
+    for session, flushed in db.execute("select id, flushed from sessions order by id").fetchall():
+        writer, last = EventBlockWriter(db, session, names), -1
+        query = f"select n, {', '.join(_OLD)} from events where session = ? and n > ? order by n limit ?"
+        while rows := db.execute(query, (session, last, MOST)).fetchall():
+            writer.add({int(row[0]): _old_event(row) for row in rows}, {}, int(flushed) // DAY)
+            last = int(rows[-1][0])
+        writer.merge()
+        db.execute("update sessions set events = ? where id = ?", (last + 1, session))
+    db.execute("drop table events")
+
+
+def _old_event(row: tuple[Any, ...]) -> HistoryEvent:
+    fields = dict(zip(_OLD, row[1:], strict=True))
+    try:
+        fields["told"] = msgspec.json.decode(fields["told"]) if fields["told"] else ()
+        fields["choice"] = msgspec.json.decode(fields["choice"]) if fields["choice"] else None
+        return msgspec.convert({**fields, "lost_unknown": bool(fields["lost_unknown"])}, HistoryEvent)
+    except (msgspec.DecodeError, TypeError) as error:
+        raise HistoryError(f"line {row[0]} of the history is damaged: {clean(str(error))}") from error
 
 
 ELSEWHERE = "move the file, or set GPUCONSOLE_STATE_DIR to another folder"

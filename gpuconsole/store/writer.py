@@ -4,7 +4,7 @@ Only one process writes to a file at a time, so that numbers of texts and owners
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct, field
@@ -15,13 +15,22 @@ from gpuconsole.insight.forecast.estimates import PastEstimate
 from gpuconsole.insight.series import Samples, hourly
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Span, Time
-from gpuconsole.model.events import HistoryEvent
 from gpuconsole.store import queries
-from gpuconsole.store.queries import COLUMNS, Lines
-from gpuconsole.store.rows import BLOCK, Names, block_start, hash_of, packed_samples, seconds
+from gpuconsole.store.event_blocks import EventBlockWriter, Lines
+from gpuconsole.store.rows import (
+    BLOCK,
+    MOST_BATCHES,
+    MOST_OWNERS,
+    Names,
+    block_start,
+    cost_id,
+    owner_id,
+    packed_sample,
+    packed_samples,
+    seconds,
+)
 from gpuconsole.store.schema import AMOUNTS, OWNER
 
-_INSERT = f"insert into events (session, n, {', '.join(COLUMNS)}) values (?, ?{', ?' * len(COLUMNS)})"
 _DIFFERENCE = "insert into differences values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _AGREEMENT = (
     "insert into agreement values (?, ?, ?) on conflict (session) do update"
@@ -30,13 +39,17 @@ _AGREEMENT = (
 _ESTIMATE = "insert or replace into foretold values (?, ?, ?, ?, ?, ?, ?)"
 _AUDIT = "insert into audit (session, n, wall, time, command, outcome, detail) values (?, ?, ?, ?, ?, ?, ?)"
 _COST = (
-    f"insert into cost_hours values (?, ?, ?{', ?' * len(AMOUNTS)}) on conflict (recording, hour, owner)"
+    f"insert into cost_hours values (?{', ?' * len(AMOUNTS)}) on conflict (id)"
     f" do update set {', '.join(f'{one} = {one} + excluded.{one}' for one in AMOUNTS)}"
 )
 _SESSION = (
     "update sessions set flushed = :wall, unseen = :unseen, first = coalesce(first, :first),"
-    " last = coalesce(max(last, :last), last, :last) where id = :session"
+    " last = coalesce(max(last, :last), last, :last), events = max(events, :events) where id = :session"
 )
+_OWNER = f"insert into cost_owners (id, {', '.join(OWNER)}) values (?{', ?' * len(OWNER)})"
+_COSTS_BETWEEN = "select id from cost_hours where id >= ? and id < ?"
+_RECENT = "insert or replace into recent_samples values (?, ?, ?, ?)"
+_BLOCK = "insert or replace into series (recording, span, start, kind, name, data) values (?, ?, ?, ?, ?, ?)"
 _MOST_OWNERS = 200_000
 Change = Checkpoint | ChangeBatch
 
@@ -45,6 +58,8 @@ class Queued(Struct, frozen=True, kw_only=True):
     """What is written in one transaction."""
 
     lines: Lines = {}
+    repeats: Mapping[int, tuple[int, Time]] = {}
+    """Number of a written event → how often it has occurred, and when it did last."""
     audits: Sequence[tuple[Time, Time, str, str, str]] = ()
     first_audit: int = 0
     """Number of the first line of the audit log."""
@@ -75,32 +90,36 @@ class Writer:
         row = db.execute("select recording from sessions where id = ?", (session,)).fetchone()
         self.recording = int(row[0])
         self._names = Names(db)
+        self._events = EventBlockWriter(db, session, self._names)
         self._owners: dict[CostOwner, int] = {}
-        self._block: tuple[Time, list[Samples]] | None = None
+        self._open_blocks: dict[Span, Time] = {}
+        """Span → start of the hour or day of the last sample that was written."""
         self._checkpoint = 0
         """The checkpoint that the next changes continue; 0 without one."""
         self._batches = 0
+        self._until: Time = 0
+        """The time up to which changes are written."""
 
     def write(self, queued: Queued, wall: Time) -> None:
         """Write everything, or nothing. Raises sqlite3.Error; the same can be written again then."""
-        before = self._checkpoint, self._batches
+        before = self._checkpoint, self._batches, self._until, dict(self._open_blocks)
         try:
             with self._db:
                 self._write(queued, wall)
         except BaseException:
-            self._checkpoint, self._batches = before
+            self._checkpoint, self._batches, self._until, self._open_blocks = before
             self.forget()
             raise
 
     def forget(self) -> None:
         """Forget what is known of the file, as another connection changed it or a transaction was rolled back."""
         self._names.forget()
+        self._events.forget()
         self._owners.clear()
-        self._block = None
 
     def _write(self, queued: Queued, wall: Time) -> None:
         db, session, today = self._db, self._session, wall // DAY
-        db.executemany(_INSERT, [(session, n, *_row(line)) for n, line in queued.lines.items()])
+        self._events.add(queued.lines, queued.repeats, today)
         db.executemany(_AUDIT, [(session, n, *row) for n, row in enumerate(queued.audits, queued.first_audit)])
         if queued.compared.decisions:
             rows = enumerate(queued.compared.differences, queued.first_difference)
@@ -114,64 +133,68 @@ class Writer:
         first, last = queued.times or (None, None)
         unseen = msgspec.json.encode(list(queued.unseen)).decode() if queued.unseen else ""
         values = {"wall": wall, "unseen": unseen, "first": first, "last": last, "session": session}
+        values["events"] = max(queued.lines, default=-1) + 1
         db.execute(_SESSION, values)
 
     def _write_costs(self, costs: Sequence[CostHour], today: int) -> None:
         rows = []
         for one in costs:
-            amounts = [getattr(one, amount) for amount in AMOUNTS]
-            rows.append((self.recording, one.hour // HOUR, self._owner(one.owner, today), *amounts))
+            number = cost_id(self.recording, one.hour // HOUR, self._owner(one.owner, one.hour // HOUR, today))
+            rows.append((number, *(getattr(one, amount) for amount in AMOUNTS)))
         self._db.executemany(_COST, rows)
 
-    def _owner(self, owner: CostOwner, today: int) -> int:
+    def _owner(self, owner: CostOwner, hour: int, today: int) -> int:
+        """Number of an owner in its recording. One that had no costs in the two hours before may get a new number."""
+        if not self._owners:
+            first, last = cost_id(self.recording, hour - 2, 0), cost_id(self.recording, hour + 1, 0)
+            numbers = {number & (MOST_OWNERS - 1) for (number,) in self._db.execute(_COSTS_BETWEEN, (first, last))}
+            self._owners = {known: number for number, known in queries.cost_owners(self._db, self.recording, numbers)}
         number = self._owners.get(owner)
         if number is None:
+            range_ = owner_id(self.recording, 0), owner_id(self.recording + 1, 0)
+            (newest,) = self._db.execute("select max(id) from cost_owners where id >= ? and id < ?", range_).fetchone()
+            number = newest - range_[0] + 1 if newest is not None else 0
             values = [self._names.number(str(getattr(owner, column)), today, kept=True) for column in OWNER]
-            key = (self.recording, hash_of((self.recording, *values)), *values)
-            same = " and ".join(f"{column} = ?" for column in ("recording", "hash", *OWNER))
-            row = self._db.execute(f"select id from cost_owners where {same}", key).fetchone()
-            if row is not None:
-                number = int(row[0])
-            else:
-                columns = ", ".join(("recording", "hash", *OWNER))
-                made = self._db.execute(f"insert into cost_owners ({columns}) values (?, ?{', ?' * len(OWNER)})", key)
-                number = int(made.lastrowid or 0)
+            self._db.execute(_OWNER, (owner_id(self.recording, number), *values))
             if len(self._owners) >= _MOST_OWNERS:
                 self._owners.clear()
             self._owners[owner] = number
         return number
 
     def _write_samples(self, samples: Sequence[Samples], today: int) -> None:
-        for span, start in dict.fromkeys((one.span, block_start(one.time, one.span)) for one in samples):
-            new = [one for one in samples if (one.span, block_start(one.time, one.span)) == (span, start)]
-            block = {one.time: one for one in (*self._written_block(span, start, today), *new)}
-            whole = [block[time] for time in sorted(block)]
-            rows = [
-                (self.recording, seconds(span), start // HOUR, kind, self._names.number(name, today, kept=True), data)
-                for (kind, name), data in packed_samples(whole, start).items()
-            ]
-            self._db.executemany("insert or replace into series values (?, ?, ?, ?, ?, ?)", rows)
-            if span == MINUTE:
-                self._block = (start, whole)
+        for one in samples:
+            start = block_start(one.time, one.span)
+            open_since = self._open_blocks.get(one.span)
+            if open_since is not None and open_since != start:
+                self._pack(one.span, open_since, today)
+            self._open_blocks[one.span] = start
+            self._db.execute(_RECENT, (self.recording, seconds(one.span), one.time, packed_sample(one)))
 
-    def _written_block(self, span: Span, start: Time, today: int) -> Sequence[Samples]:
-        """The written samples of a block. If an hour of minutes is over, it is added to the hourly series."""
-        if span == MINUTE and self._block is not None:
-            if self._block[0] == start:
-                return self._block[1]
-            if self._block[0] < start:
-                self._write_samples([hourly(self._block[1])], today)
-        return queries.samples(self._db, self.recording, start, start + BLOCK[span], span=span)
+    def pack_samples(self, today: int) -> None:
+        """Pack the hours and days that are over, also those of earlier sessions, and add hours to the hourly series."""
+        for span in (MINUTE, HOUR):
+            rows = self._db.execute(
+                "select time from recent_samples where recording = ? and span = ?", (self.recording, seconds(span))
+            )
+            *over, _ = sorted({block_start(time, span) for (time,) in rows}) or [0]
+            for start in over:
+                self._pack(span, start, today)
 
-    def write_hours(self, today: int) -> None:
-        """Add the hours that are missing in the hourly series, because a session ended within them."""
-        last = queries.newest_sample(self._db, self.recording, HOUR)
-        minutes = queries.recorded_series(self._db, self.recording, MINUTE)
-        start = max(minutes[0], last + HOUR) if last is not None else minutes[0]
-        while start < minutes[1]:
-            if found := queries.samples(self._db, self.recording, start, start + HOUR, span=MINUTE):
-                self._write_samples([hourly(found)], today)
-            start += HOUR
+    def _pack(self, span: Span, start: Time, today: int) -> None:
+        """Write the samples of an hour or day that is over as blocks, and add an hour to the hourly series."""
+        end = start + BLOCK[span]
+        samples = queries.samples(self._db, self.recording, start, end, span=span)
+        rows = [
+            (self.recording, seconds(span), start // HOUR, kind, self._names.number(name, today, kept=True), data)
+            for (kind, name), data in packed_samples(samples, start).items()
+        ]
+        self._db.executemany(_BLOCK, rows)
+        self._db.execute(
+            "delete from recent_samples where recording = ? and span = ? and time >= ? and time < ?",
+            (self.recording, seconds(span), start, end),
+        )
+        if samples and span == MINUTE:
+            self._write_samples([hourly(samples)], today)
 
     def _write_change(self, change: Change) -> None:
         if isinstance(change, Checkpoint):
@@ -179,23 +202,23 @@ class Writer:
                 "insert into checkpoints (recording, session, time, data) values (?, ?, ?, ?)",
                 (self.recording, self._session, change.time, change.data),
             )
-            self._checkpoint, self._batches = int(made.lastrowid or 0), 0
-        elif self._checkpoint:
+            self._checkpoint, self._batches, self._until = int(made.lastrowid or 0), 0, change.time
+        elif self._checkpoint and self._batches < MOST_BATCHES:
+            time = change.time if change.time != self._until else None
+            number = self._checkpoint * MOST_BATCHES + self._batches
             self._db.execute(
-                "insert into change_batches values (?, ?, ?, ?, ?)",
-                (self._checkpoint, self._batches, change.time, change.until, change.data),
+                "insert into change_batches values (?, ?, ?, ?)", (number, time, change.until, change.data)
             )
-            self._batches += 1
+            self._batches, self._until = self._batches + 1, change.until
+
+    def close(self) -> None:
+        """Write the session's small blocks as large ones. Raises sqlite3.Error."""
+        with self._db:
+            self._events.merge()
 
     def break_change_log(self) -> None:
         """Write no changes until the next checkpoint, because some are missing before them."""
         self._checkpoint = 0
-
-
-def _row(line: HistoryEvent) -> tuple[object, ...]:
-    """The line as its columns; Kueue's Events and the choice of victims come last, as JSON."""
-    *values, kueue_events, choice = msgspec.structs.astuple(line)
-    return *values, *(msgspec.json.encode(part).decode() if part else "" for part in (kueue_events, choice))
 
 
 def _estimate(estimate: PastEstimate) -> tuple[object, ...]:

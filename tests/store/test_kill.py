@@ -7,6 +7,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from gpuconsole.store.event_blocks import EventBlockReader
 from gpuconsole.store.recorder import Opening, Recorder, Recovered
 from tests.support.killed_writer import LINES, write_for_ever
 
@@ -52,7 +53,7 @@ def _kept_after(path: Path) -> int:
     recorder.close()
     [recovered] = recorder.recovered
     db = sqlite3.connect(path)
-    numbers = [n for (n,) in db.execute("select n from events where session = ? order by n", (recovered.session,))]
+    numbers = [n for block in EventBlockReader(db, recovered.session).blocks() for n in block.numbers]
     assert numbers == list(range(len(numbers))), "what is kept has no holes"
     assert recovered.lines == len(numbers)
     assert db.execute("pragma integrity_check").fetchone() == ("ok",)

@@ -131,8 +131,8 @@ def test_a_disk_that_is_full_when_the_session_begins_is_told(tmp_path: Path) -> 
 
 DAMAGES = {
     "a column of migrations": "alter table _sqlite_migrations rename column applied_at to other",
-    "a time that is a text": "update events set time = 'soon'",
-    "a time without end": "update events set time = 9e999",
+    "a time that is a text": "update sessions set last = 'soon'",
+    "a time without end": "update sessions set last = 9e999",
     "a list that is none": "update sessions set unseen = '{'",
 }
 

@@ -1,15 +1,22 @@
 """What is recorded can be asked for, at once and after a restart."""
 
 import os
+import random
 import sqlite3
+import zlib
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from gpuconsole.errors import HistoryError
+from gpuconsole.insight.overview import hour_of
 from gpuconsole.insight.preemption.history import LostWork, lost_by, rows
+from gpuconsole.model.clock import DAY
 from gpuconsole.model.events import (
     CandidateVerdict,
     ConsideredCandidate,
@@ -20,6 +27,7 @@ from gpuconsole.model.events import (
 )
 from gpuconsole.store import queries
 from gpuconsole.store import recorder as history
+from gpuconsole.store.event_blocks import MERGED_AFTER
 from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.store.schema import open_for_reading, open_for_writing
 
@@ -197,23 +205,45 @@ def test_the_audit_is_kept_in_order_over_flushes(recorder: Recorder) -> None:
 
 
 def test_texts_that_others_wrote_into_the_file_are_cleaned(recorder: Recorder) -> None:
-    recorder.record([SUBMITTED])
+    recorder.record([PREEMPTED])
     recorder.flush()
     with sqlite3.connect(recorder.path) as db:
-        db.execute("update events set message = ?", ("\x1b]0;pwned\x07",))
+        db.execute(
+            "update names set text = text || ? where text != 'chosen' and text != 'put-back'", ("\x1b]0;pwned\x07",)
+        )
+        number = db.execute("select id from names where text like 'research/rlhf%'").fetchone()[0]
+        db.execute("update names set text = 'research/rlhf' where id = ?", (number,))
     db.close()
     [found] = history.of_workload(recorder, "research/rlhf")
-    assert found.message == "\ufffd]0;pwned\ufffd"
+    assert found.queue == "cq-research\ufffd]0;pwned\ufffd"
+    assert found.message == "Preempted to accommodate a workload\ufffd]0;pwned\ufffd"
+    assert "\\x1b" not in repr(found)
     recorder.close()
 
 
-def test_a_damaged_line_is_an_error_that_says_which(recorder: Recorder) -> None:
-    recorder.record([SUBMITTED])
+DAMAGES = {
+    "no compressed data": b"",
+    "cut off": zlib.compress(b"1234567890" * 10)[:-8],
+    "no columns": zlib.compress(b"\xc0"),
+    "no times": zlib.compress(msgspec.msgpack.encode({1: [0]})),
+    "an unknown kind": zlib.compress(msgspec.msgpack.encode({0: [5], 1: [99], 2: [1]})),
+    "columns that differ in length": zlib.compress(msgspec.msgpack.encode({0: [5], 1: [0, 0], 2: [1]})),
+    "an invalid value": zlib.compress(msgspec.msgpack.encode({0: [5], 2: [1], 11: ["many"]})),
+    "a message without its variables": zlib.compress(msgspec.msgpack.encode({0: [5], 2: [1], 8: [[9]]})),
+    "an Event that is none": zlib.compress(msgspec.msgpack.encode({0: [5], 2: [1], 20: [[7]]})),
+    "a choice that is none": zlib.compress(msgspec.msgpack.encode({0: [5], 2: [1], 21: [[1, 2]]})),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_event_is_an_error_that_says_which(recorder: Recorder, damage: str) -> None:
+    recorder.record([replace(SUBMITTED, queue="")])
     recorder.flush()
     with sqlite3.connect(recorder.path) as db:
-        db.execute("update events set what = 'danced'")
+        db.execute("insert into names (id, hash, text, used, kept) values (9, 0, ?, 0, 0)", ("a \x02 b \x01",))
+        db.execute("update event_blocks set data = ?", (DAMAGES[damage],))
     db.close()
-    with pytest.raises(HistoryError, match="line 0 of the history is damaged: Invalid enum value 'danced'"):
+    with pytest.raises(HistoryError, match="event 0 of session 1 in the history is damaged: "):
         history.of_workload(recorder, "research/rlhf")
     recorder.close()
 
@@ -225,11 +255,40 @@ def test_a_file_that_is_no_database_says_what_to_do(tmp_path: Path) -> None:
         recorder_at(path)
 
 
-def test_the_table_of_events_has_a_column_for_every_field_of_a_line(tmp_path: Path) -> None:
-    db = open_for_writing(tmp_path / "history.db")
-    columns = [row[1] for row in db.execute("pragma table_info(events)")]
-    assert sorted(columns) == sorted(["session", "n", *HistoryEvent.__struct_fields__])
-    db.close()
+def test_every_kind_of_event_has_a_number_and_every_field_is_stored(recorder: Recorder) -> None:
+    told = (KueueEvent("x/other", "Pending", "07 of 8", warning=True), KueueEvent("a/b", "", "", warning=False))
+    full = HistoryEvent(
+        time=7,
+        what=HistoryEventKind.PENDING,
+        workload="a/b",
+        pod="a/b-0",
+        queue="q",
+        by="c/d",
+        by_queue="q2",
+        reason="r",
+        message="c/d 007 a/b 8 6f9619ff-8b86-d011-b42d-00cf4fc964ff ٣",
+        node="n",
+        flavor="f",
+        gpus=1,
+        borrowed=2,
+        priority=-3,
+        by_priority=4,
+        lost_gpu_seconds=0.25,
+        cost=1e-9,
+        lost_unknown=True,
+        unit="MIG 1g.10gb instance",
+        waited=5,
+        told=told,
+        choice=PreemptionTrace(differs=True, as_of=9),
+        count=3,
+        last_time=11,
+    )
+    assert {name for name in full.__struct_fields__ if getattr(full, name) == getattr(ADMITTED, name)} == set()
+    events = [full, *(HistoryEvent(time=8, what=what, workload="a/b") for what in HistoryEventKind)]
+    recorder.record(events)
+    recorder.close()
+    with closing(open_for_reading(recorder.path)) as db:
+        assert list(queries.of_workload(db, recorder.session, "a/b").values()) == events
 
 
 def test_opening_twice_migrates_once(tmp_path: Path) -> None:
@@ -237,34 +296,133 @@ def test_opening_twice_migrates_once(tmp_path: Path) -> None:
     db = open_for_writing(tmp_path / "history.db")
     applied = db.execute("select name from _sqlite_migrations").fetchall()
     names = (
-        "announcements change_log choices costs counted forecasts foretold gpu_samples history losses lost_unknown"
-        " races recordings series units unknown_losses unseen"
+        "announcements change_log choices costs counted event_blocks forecasts foretold gpu_samples history losses"
+        " lost_unknown races recordings series units unknown_losses unseen"
     )
     assert sorted(applied) == [(name,) for name in names.split()]
     db.close()
 
 
-def test_lines_from_before_announcements_and_choices_were_kept_can_still_be_read(recorder: Recorder) -> None:
-    recorder.record([PREEMPTED])
-    recorder.close()
-    with sqlite3.connect(recorder.path) as db:
-        db.execute("alter table events drop column told")
-        db.execute("alter table events drop column choice")
-        db.execute("delete from _sqlite_migrations where name in ('announcements', 'choices')")
-    db.close()
-    open_for_writing(recorder.path).close()
-    with closing(open_for_reading(recorder.path)) as db:
-        assert queries.preemptions(db, recorder.session, 10) == {0: replace(PREEMPTED, told=(), choice=None)}
+REFUSED = HistoryEvent(
+    time=10, what=HistoryEventKind.PENDING, workload="a/b", queue="q", reason="NoFit", message="6 more needed"
+)
 
 
-def test_damaged_announcements_are_an_error_that_says_which(recorder: Recorder) -> None:
-    recorder.record([SUBMITTED])
+def pending(time: int, message: str = REFUSED.message, **fields: Any) -> HistoryEvent:
+    return replace(REFUSED, time=time, message=message, **fields)
+
+
+@pytest.mark.parametrize("flushes", [(), (1,), (2, 3), (1, 2, 3, 4, 5, 6, 7)])
+def test_a_repeated_pending_is_one_event_with_a_count_and_the_last_time(
+    recorder: Recorder, flushes: tuple[int, ...]
+) -> None:
+    lines = [
+        pending(10),
+        pending(11, "2 more needed"),
+        pending(12),
+        pending(12, workload="a/other"),
+        pending(13, "2 more needed"),
+        pending(14),
+        HistoryEvent(time=15, what=HistoryEventKind.ADMITTED, workload="a/b"),
+        pending(16),
+    ]
+    for place, one in enumerate(lines):
+        recorder.record([one])
+        if place in flushes:
+            recorder.flush()
+    expected = (
+        pending(10, count=3, last_time=14),
+        pending(11, "2 more needed", count=2, last_time=13),
+        lines[6],
+        pending(16),
+    )
+    assert history.of_workload(recorder, "a/b") == expected
+    assert history.of_workload(recorder, "a/other") == (lines[3],)
     recorder.flush()
-    with sqlite3.connect(recorder.path) as db:
-        db.execute("update events set told = '[{]'")
-    db.close()
-    with pytest.raises(HistoryError, match="line 0 of the history is damaged: JSON is malformed"):
-        history.of_workload(recorder, "research/rlhf")
+    assert history.of_workload(recorder, "a/b") == expected
+    recorder.close()
+    with closing(open_for_reading(recorder.path)) as db:
+        assert tuple(queries.of_workload(db, recorder.session, "a/b").values()) == expected
+        assert queries.count(db, recorder.session) == 5
+
+
+def test_an_event_that_differs_or_comes_a_day_later_is_no_repetition(recorder: Recorder) -> None:
+    lines = [
+        pending(10),
+        pending(11, reason="Other"),
+        pending(12, queue="q2"),
+        pending(13, gpus=9),
+        pending(14, priority=3),
+        pending(11 + DAY),
+        HistoryEvent(time=12 + DAY, what=HistoryEventKind.GANG_WAITING, workload="a/b"),
+        HistoryEvent(time=12 + DAY, what=HistoryEventKind.GANG_WAITING, workload="a/b"),
+    ]
+    recorder.record(lines)
+    assert history.of_workload(recorder, "a/b") == tuple(lines)
+    recorder.close()
+
+
+def test_blocks_are_merged_and_every_question_has_the_same_answer_before_and_after(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    kinds = list(HistoryEventKind)
+    names = [f"team/job-{number}" for number in range(40)]
+    lines = [
+        HistoryEvent(
+            time=1000 + place + chance.randrange(50),
+            what=(what := chance.choice(kinds)),
+            workload=chance.choice(names) if what is not HistoryEventKind.POD_EVICTED else "",
+            pod=chance.choice(names) if what in (HistoryEventKind.POD_EVICTED, HistoryEventKind.POD_BOUND) else "",
+            by=chance.choice(names) if what is HistoryEventKind.PREEMPTED else "",
+            message=f"{place} more needed",
+            lost_gpu_seconds=900.0 * chance.randrange(100) if what is HistoryEventKind.EVICTED else 0.0,
+        )
+        for place in range(3000)
+    ]
+    recorder = recorder_at(tmp_path / "history.db")
+    place, sizes = 0, []
+    while place < len(lines):
+        size = chance.choice([1, 2, 5, 700])
+        recorder.record(lines[place : place + size])
+        place += size
+        recorder.flush()
+        with closing(sqlite3.connect(recorder.path)) as db:
+            sizes.append(db.execute("select count(*) from event_blocks").fetchone()[0])
+        if place % 7 == 0:
+            check_answers(recorder, lines[:place], names)
+    check_answers(recorder, lines, names)
+    assert max(sizes) <= 2 * MERGED_AFTER
+    assert any(after < before for before, after in pairwise(sizes))
+    recorder.close()
+
+
+def check_answers(recorder: Recorder, lines: list[HistoryEvent], names: list[str]) -> None:
+    with closing(open_for_reading(recorder.path)) as db:
+        for name in names[:5]:
+            found = queries.of_workload(db, recorder.session, name)
+            assert found == {n: one for n, one in enumerate(lines) if name in (one.workload, one.by)}
+        assert rows(list(queries.preemptions(db, recorder.session, 10**6).values())) == rows(lines)
+        assert queries.losses(db, recorder.session, 10**6) == lost_by(lines)
+        assert queries.preemption_count(db, recorder.session, 10**6) == sum(
+            one.what is HistoryEventKind.PREEMPTED for one in lines
+        )
+        now = lines[-1].time
+        assert queries.last_hour(db, recorder.session, now, 10**6) == hour_of(lines, now)
+        assert list(queries.events(db, recorder.recording, 0, 2**60)) == lines
+        assert queries.marks(db, recorder.recording, [HistoryEventKind.NODE_DOWN], 1100, 2000) == sorted(
+            (one.time, one.what) for one in lines if one.what is HistoryEventKind.NODE_DOWN and 1100 <= one.time < 2000
+        )
+
+
+def test_what_was_written_while_the_question_was_asked_is_not_counted_twice(recorder: Recorder) -> None:
+    evicted = replace(PREEMPTED, what=HistoryEventKind.EVICTED, lost_gpu_seconds=3600.0, cost=2.0)
+    recorder.record([PREEMPTED, evicted])
+    recorder.flush()
+    recorder.record([PREEMPTED, evicted])
+    recorder.flush()
+    with closing(open_for_reading(recorder.path)) as db:
+        assert queries.losses(db, recorder.session, 2) == lost_by([evicted])
+        assert queries.losses(db, recorder.session, 0) == {}
+        assert queries.preemption_count(db, recorder.session, 2) == 1
     recorder.close()
 
 

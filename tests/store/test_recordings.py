@@ -144,13 +144,16 @@ def test_samples_of_one_queue_leave_out_everything_else(recorder: Recorder, db: 
 
 def test_damaged_samples_are_an_error(recorder: Recorder, db: sqlite3.Connection) -> None:
     recorder.add_samples(sample(0))
+    recorder.add_samples(sample(60))
     recorder.flush()
     for value in (b"", b"\x78", b"\x78\x9c\x03\x00\x00\x00\x00\x01"):
         with sqlite3.connect(recorder.path) as other:
             other.execute("update series set data = ? where kind = 'cohort'", (value,))
+            other.execute("update recent_samples set data = ?", (value,))
         other.close()
-        with pytest.raises(HistoryError, match="time series of the history are damaged"):
-            queries.samples(db, recorder.recording, 0, 2 * START, span=MINUTE)
+        for since in (START, START + HOUR):
+            with pytest.raises(HistoryError, match="time series of the history are damaged"):
+                queries.samples(db, recorder.recording, since, since + HOUR, span=MINUTE)
 
 
 def test_a_state_is_rebuilt_from_the_last_checkpoint_and_the_changes_after_it(
