@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Version number of the format; a new field with a default does not change it."""
-LEVEL = 9
-"""Level of compression; higher ones save little more."""
 WINDOW = 21
 """Log2 of the bytes to which a batch can refer back; bounds the memory of writer and reader."""
 LEAST = 8_000_000
@@ -320,7 +318,16 @@ class _Reader:
 
 
 def _compressor() -> "ZstdCompressionObj":
-    from zstandard import ZstdCompressionParameters, ZstdCompressor
+    from zstandard import STRATEGY_BTLAZY2, ZstdCompressionParameters, ZstdCompressor
 
-    parameters = ZstdCompressionParameters.from_level(LEVEL, window_log=WINDOW)
+    # 7% smaller than level 9; level 15, which is not much smaller, needs 68 MB of memory instead of 13.
+    parameters = ZstdCompressionParameters(
+        strategy=STRATEGY_BTLAZY2,
+        window_log=WINDOW,
+        hash_log=20,
+        chain_log=21,
+        search_log=6,
+        min_match=4,
+        target_length=64,
+    )
     return ZstdCompressor(compression_params=parameters).compressobj()
