@@ -132,6 +132,9 @@ RECLAIMED = "org-cohort --until 81m"
 """One workload of research was preempted, and is pending."""
 BOTH = {
     "antipatterns": "antipatterns two-jobs-without --until 1h",
+    "cost": "cost org-cohort --until 3h --by workload",
+    "cost-of-a-team": "cost org-cohort --until 3h --team research",
+    "cost-budgets": "cost org-cohort --until 3h --budget research=60 --budget prod=100000",
     "eta": f"eta research/rlhf {RECLAIMED} --runs 3 --horizon 12h",
     "eta-of-what-runs": f"eta prod/serve {RECLAIMED} --runs 1",
     "forecast": f"forecast {RECLAIMED}",
@@ -172,6 +175,10 @@ OTHERS = {
     "help-drill-run": "drill run --help",
     "help-drill-play": "drill play --help",
     "help-snapshot-save": "snapshot save --help",
+    "cost-csv": "cost burst-karpenter --until 30m --by queue -o csv",
+    "cost-focus": "cost org-cohort --until 2h -o focus",
+    "cost-html": "cost org-cohort --until 3h -o html",
+    "cost-markdown": "cost spot-reclaim --until 90m --by gpu-type -o markdown",
     "drill": "drill run two-jobs-without three-nodes org-cohort",
     "drill-wrong": "drill run other.yaml broken.yaml",
     "keys": "keys",
