@@ -392,7 +392,7 @@ class EventBlock:
         return place if place >= 0 and self.numbers[place] == n else None
 
     def kind(self, place: int) -> HistoryEventKind:
-        return _KINDS[self.value(_Column.WHAT, place)]
+        return _KINDS[int(self.value(_Column.WHAT, place))]
 
     def kinds(self) -> list[HistoryEventKind]:
         """Kind of each event."""
