@@ -144,16 +144,32 @@ def prometheus_binary() -> Path | None:
     return Path(installed) if installed else FETCHED if FETCHED.exists() else None
 
 
+def promtool_binary() -> Path | None:
+    """Prometheus' own checks of metrics and rules, of the same package; None if there are none."""
+    found = prometheus_binary()
+    return promtool if found is not None and (promtool := found.with_name("promtool")).exists() else None
+
+
 class Prometheus:
     """A real Prometheus. Where it finds its targets as pods, what they say of other pods is renamed to exported_…"""
 
-    def __init__(self, binary: Path, folder: Path, exporter: Exporter, *, as_pods: bool = False) -> None:
+    def __init__(
+        self,
+        binary: Path,
+        folder: Path,
+        exporter: Exporter | None = None,
+        *,
+        as_pods: bool = False,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """It scrapes the exporter, or what a configuration of its own says."""
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
-        config = folder / "prometheus.yaml"
-        config.write_text(yaml.safe_dump(_scraping(exporter, as_pods)))
+        scraping = dict(config or {}) if exporter is None else _scraping(exporter, as_pods)
+        config_file = folder / "prometheus.yaml"
+        config_file.write_text(yaml.safe_dump(scraping))
         options = {
-            "config.file": config,
+            "config.file": config_file,
             "storage.tsdb.path": folder / "tsdb",
             "web.listen-address": f"127.0.0.1:{port}",
             "log.level": "warn",
