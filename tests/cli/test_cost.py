@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -39,16 +40,16 @@ spec: {clusterQueue: cq}
 """
 
 
-def node(name: str, accelerator: str, gpus: int = 8, **labels: str) -> dict[str, Any]:
+def node(name: str, accelerator: str, labels: Mapping[str, str] = {}) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {"accelerator": accelerator, **labels}},
-        "status": {"allocatable": {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": str(gpus), "pods": "110"}},
+        "status": {"allocatable": {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}},
     }
 
 
-def job(name: str, gpus: int, hours: str, pods: int = 1, **annotations: str) -> dict[str, Any]:
+def job(name: str, gpus: int, hours: str, pods: int = 1, annotations: Mapping[str, str] = {}) -> dict[str, Any]:
     container = {"name": "main", "image": "example.com/work:1", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
     return {
         "apiVersion": "batch/v1",
@@ -141,7 +142,7 @@ def test_nodes_of_the_five_gpu_types_cost_83_36_an_hour(gpuconsole: Line, tmp_pa
 
 def test_a_spot_gpu_costs_its_part_and_says_what_it_saves(gpuconsole: Line, tmp_path: Path) -> None:
     file = written(
-        tmp_path, node("n1", "nvidia-a100-80gb", **{"karpenter.sh/capacity-type": "spot"}), job("train", 8, "1h")
+        tmp_path, node("n1", "nvidia-a100-80gb", {"karpenter.sh/capacity-type": "spot"}), job("train", 8, "1h")
     )
     (item,) = of(gpuconsole, str(file), "--until", "1h")["items"]
     assert (item["cost_usd"], item["saved_usd"]) == (6.19, 11.49)
@@ -149,7 +150,9 @@ def test_a_spot_gpu_costs_its_part_and_says_what_it_saves(gpuconsole: Line, tmp_
 
 def test_the_cost_of_an_epoch(gpuconsole: Line, tmp_path: Path) -> None:
     file = written(
-        tmp_path, node("n1", "nvidia-a100-80gb"), job("train", 8, "2h", **{"gpuconsole.io/epochs-completed": "4"})
+        tmp_path,
+        node("n1", "nvidia-a100-80gb"),
+        job("train", 8, "2h", annotations={"gpuconsole.io/epochs-completed": "4"}),
     )
     (item,) = of(gpuconsole, str(file), "--until", "3h", "--by", "workload")["items"]
     assert item["cost_per_epoch"] == 8.84
