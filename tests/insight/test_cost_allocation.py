@@ -360,16 +360,18 @@ def test_a_part_of_an_hour_is_lost_in_proportion_to_used_and_underutilized() -> 
     }
 
 
-def test_no_more_is_lost_than_was_booked_and_a_preemption_is_not_lost_twice() -> None:
+def test_no_more_is_lost_than_was_booked() -> None:
     costs = allocator(node("n1"), job_pod("a"))
-    found = rows(
-        costs,
-        evicted(START + HOUR, "Job/team/a", 1e9, HistoryEventKind.PREEMPTED),
-        evicted(START + HOUR, "Job/team/a", 1e9),
-        evicted(START + HOUR, "Job/team/a", 1e9),
-        until=START + HOUR,
-    )
+    lines = [evicted(START + HOUR, "Job/team/a", 1e9) for _ in range(2)]
+    found = rows(costs, *lines, until=START + HOUR)
     assert amounts(found, "used_usd", "lost_usd") == {"Job/team/a": (0.0, 16.0)}
+
+
+def test_the_line_of_a_preemption_repeats_the_loss_of_its_eviction() -> None:
+    costs = allocator(node("n1"), job_pod("a"))
+    kinds = (HistoryEventKind.PREEMPTED, HistoryEventKind.EVICTED)
+    found = rows(costs, *(evicted(START + HOUR, "Job/team/a", 8 * 900, kind) for kind in kinds), until=START + HOUR)
+    assert amounts(found, "used_usd", "lost_usd") == {"Job/team/a": (12.0, 4.0)}
 
 
 def test_work_before_an_earlier_eviction_is_not_lost_again() -> None:
