@@ -39,6 +39,8 @@ WINDOW = 21
 """Log2 of the bytes to which a batch can refer back; bounds the memory of writer and reader."""
 LEAST = 8_000_000
 """Bytes of batches, before compression, after which a new checkpoint may follow."""
+MANY = 5_000
+"""Number of batches after which a new checkpoint follows, however small they are, because each takes time to read."""
 MOST = 1_000_000_000
 """Most bytes of a checkpoint and its batches after decompression."""
 _FRAME = Layout(">II")
@@ -165,7 +167,7 @@ class ChangeLogWriter:
         settings = self.policy != self._policy or self._state.seen != self._seen
         if self._minutes or settings or self._state.time - self._until >= MINUTE:
             batch = self._batch()
-            if self._size > self._limit:
+            if self._size > self._limit or self._number >= MANY:
                 self._base = self._state.freeze()
         return checkpoint, batch
 

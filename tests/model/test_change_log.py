@@ -207,6 +207,12 @@ def test_a_new_checkpoint_follows_when_the_batches_are_larger_than_it(monkeypatc
     assert [len(log.at(START + step * SECOND).nodes) for step in range(200)] == list(range(1, 201))
 
 
+def test_a_new_checkpoint_follows_after_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_log, "MANY", 7)
+    log = recorded(*([node("node", step * SECOND)] for step in range(21)))
+    assert [len(batches) for _, batches in log.streams] == [7, 7, 7]
+
+
 def test_what_could_be_read_at_a_time_is_known() -> None:
     log = recorded([node("a", 0)])
     blind, seeing = unseen(Namespace), ClusterState().seen

@@ -169,7 +169,7 @@ def test_a_damaged_change_log_is_a_clear_error(recorded: RecordedConsole) -> Non
     console = recorded.console
     assert console.history_path is not None
     with sqlite3.connect(console.history_path) as db:
-        db.execute("update change_batches set data = zeroblob(10) where n = 3")
+        db.execute("update change_batches set data = zeroblob(10) where id = (select max(id) - 40 from change_batches)")
     with pytest.raises(HistoryError, match=r"the change log is damaged at .*; choose an earlier time"):
         journey.cluster(then.time)
     assert objects(journey.cluster(recorded.snapshots[0].time).snapshot) == objects(recorded.snapshots[0])
