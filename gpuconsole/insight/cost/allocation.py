@@ -685,7 +685,10 @@ class CostAllocator:
     # Lost work
 
     def _lose(self, event: HistoryEvent) -> None:
-        """Move what an eviction lost from used and underutilized to lost: the newest hours first, at most all."""
+        """Move what an eviction lost from used and underutilized to lost: the newest hours first, at most all.
+
+        The lost GPU time counts, at the prices at which it was booked; the event's own cost may differ for MIG.
+        """
         owner = event.workload
         if owner not in self._by_owner and event.pod:
             pod: Pod | None = self._state.get(Pod, event.pod)
