@@ -15,7 +15,8 @@ from gpuconsole.insight.cost.allocation import CostAllocator, CostLabels
 from gpuconsole.insight.series import SeriesSampler
 from gpuconsole.model.change_log import ChangeLogWriter
 from gpuconsole.model.clock import MINUTE, Span, Time
-from gpuconsole.model.events import Applied, Event, HistoryEvent
+from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent
+from gpuconsole.model.objects import TABLES
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility
 from gpuconsole.model.state import ClusterState
@@ -27,8 +28,8 @@ from gpuconsole.store.recorder import Recorder
 LOG = logging.getLogger(__name__)
 MOST_SAMPLES = 5
 """Maximum samples of one write: a fast simulation, which passes more minutes in a second, is sampled less often."""
-TELEMETRY_INTERVAL = 15 * MINUTE
-"""Interval at which the change log has the telemetry of a node: most changes of a cluster are telemetry."""
+
+TELEMETRY = TABLES[NodeTelemetry]
 
 
 class HistoryPipeline:
@@ -49,8 +50,6 @@ class HistoryPipeline:
         self._lock = threading.Lock()
         self._consumers: _Consumers | None = None
         self._recorded_policy: SimPolicy | None = None
-        self._measured: dict[str, Time] = {}
-        """Node → time of its newest telemetry in the change log; bounded by the number of nodes."""
         self._begun: Time = 0
         """Time from which on events are counted; a live cluster reports older ones, which an earlier session had."""
         self._sampled: Time = 0
@@ -106,7 +105,7 @@ class HistoryPipeline:
         state.time = max(reached, now)
         costs.advance(state.time)
         self._recorder.add_costs(costs.drain())
-        changes.add([event for event in events if self._is_logged(event)], time=state.time, seen=seen)
+        changes.add([event for event in events if not _is_telemetry(event)], time=state.time, seen=seen)
         self._recorder.add_changes(*changes.flush())
 
     def _begin(self, events: Sequence[Event], now: Time) -> "_Consumers":
@@ -121,16 +120,6 @@ class HistoryPipeline:
         )
         self._sampled = time // MINUTE * MINUTE
         return self._consumers
-
-    def _is_logged(self, event: Event) -> bool:
-        """False for telemetry of a node whose telemetry is in the change log already for this interval."""
-        if not isinstance(event, Applied) or not isinstance(event.object, NodeTelemetry):
-            return True
-        before = self._measured.get(event.key)
-        if before is not None and event.time - before < TELEMETRY_INTERVAL:
-            return False
-        self._measured[event.key] = event.time
-        return True
 
     def _sample(self, state: ClusterState, sampler: SeriesSampler, time: Time) -> None:
         state.time = max(state.time, time)
@@ -150,3 +139,14 @@ class _Consumers(NamedTuple):
 def _interval(sampled: Time, now: Time) -> Span:
     """Time between two samples of a write: a minute, or more minutes if too many have passed."""
     return max(1, -(-(now - sampled) // MINUTE // MOST_SAMPLES)) * MINUTE
+
+
+def _is_telemetry(event: Event) -> bool:
+    """True for GPU metrics, which are most changes of a cluster: of them, only the time series are recorded."""
+    match event:
+        case Applied():
+            return isinstance(event.object, NodeTelemetry)
+        case Deleted():
+            return event.table == TELEMETRY
+        case _:
+            return False
