@@ -6,16 +6,20 @@ Prints what was measured beside what is aimed at; figures depend on the machine 
 import argparse
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median, quantiles
 
+import httpx
+
 from tests.controlplane import build
 from tests.live import crowd, painting
 from tests.live.controlplane import NO_NODE_LIFECYCLE, ControlPlane
 from tests.live.identities import READER, SETUP
+from tests.live.processes import Program, free_ports
 from tests.live.seeing import Seeing
 
 MINUTE = 60.0
@@ -28,6 +32,7 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--workloads", type=int, default=10_000)
     parser.add_argument("--rest", type=float, default=MINUTE, help="seconds at rest (default: 60; 600 is thorough)")
+    parser.add_argument("--only-recorder", action="store_true", help="measure the recorder only")
     parser.add_argument("--rounds", type=int, default=10, help="of keys and events on the screen (default: 10)")
     options = parser.parse_args()
     if not build.is_built():
@@ -42,6 +47,9 @@ def main() -> int:
         plane.controller_manager.kill()
         line("cluster filled in", time.monotonic() - began, "s")
         warm(plane, options)
+        if options.only_recorder:
+            recording(plane)
+            return 0
         attempt(lambda: painting.opening(plane.kubeconfig(READER), READER.name, options.workloads, against))
         spent = time.process_time()
         with Seeing(plane.kubeconfig(READER)) as seeing:
@@ -49,6 +57,7 @@ def main() -> int:
             changes(plane, seeing)
             rest(plane, seeing, options.rest)
             restart(plane, seeing)
+        attempt(lambda: recording(plane))
         for program in plane.programs:
             if program.pid is not None:
                 line(f"{program.name} holds", program.resident / 1e6, "MB")
@@ -142,6 +151,63 @@ def restart(plane: ControlPlane, seeing: Seeing) -> None:
     asked = list(log.requests(READER.user))
     line("requests after the restart", len(asked), "")
     line("LISTs after the restart", sum(request.verb == "list" for request in asked), "")
+
+
+def recording(plane: ControlPlane, seconds: float = MINUTE) -> None:
+    """Memory and CPU of a recorder without a screen, at rest and while Workloads change."""
+    (port,) = free_ports(1)
+    with tempfile.TemporaryDirectory(prefix="recorded-") as folder:
+        options = ["--live", "--kubeconfig", str(plane.kubeconfig(READER)), "--context", READER.name]
+        state = f"GPUCONSOLE_STATE_DIR={folder}"
+        command = ["env", state, "MALLOC_ARENA_MAX=2", sys.executable, "-m", "gpuconsole", "record", *options]
+        recorder = Program("record", [*command, "--metrics", f"127.0.0.1:{port}"], Path(folder))
+        recorder.start()
+        try:
+            began = time.monotonic()
+            since(began, lambda: _answer(port, "/-/ready") == 200, pause=0.5)
+            line("recorder: ready after", time.monotonic() - began, "s")
+            time.sleep(10)
+            spent, began = cpu_of(recorder), time.monotonic()
+            time.sleep(seconds / 2)
+            used = 100 * (cpu_of(recorder) - spent) / (time.monotonic() - began)
+            line("recorder: CPU at rest, of a core", used, "%")
+            spent, began, api = cpu_of(recorder), time.monotonic(), plane.api(SETUP)
+            number = 0
+            with ThreadPoolExecutor(WRITERS) as pool:
+                while (passed := time.monotonic() - began) < seconds:
+                    due = min(round(passed * RECORDED) - number, RECORDED)
+                    list(pool.map(lambda one: crowd.touch(api, one % 1_000, one), range(number, number + due)))
+                    number += due
+                    time.sleep(0.05)
+            passed = time.monotonic() - began
+            line("recorder: events sent", number / passed, "/s", f"{RECORDED}")
+            against("recorder: CPU at this rate, of a core", 100 * (cpu_of(recorder) - spent) / passed, "%", 5)
+            against("recorder: memory", recorder.resident / 1e6, "MB", 150)
+            for _ in range(2):
+                began = time.monotonic()
+                _answer(port, "/metrics")
+                line("recorder: a scrape of its metrics takes", time.monotonic() - began, "s")
+            line("recorder: memory with metrics", recorder.resident / 1e6, "MB")
+        finally:
+            recorder.kill()
+
+
+RECORDED = 100
+"""Events a second while a recorder is measured."""
+
+
+def _answer(port: int, path: str) -> int:
+    """Status of a request to a recorder; 0 if it does not respond yet."""
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}{path}", timeout=60, trust_env=False).status_code
+    except httpx.HTTPError:
+        return 0
+
+
+def cpu_of(program: Program) -> float:
+    """Seconds of CPU time that a program has used."""
+    fields = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _touched(seeing: Seeing, workload: int) -> str | None:
