@@ -8,7 +8,7 @@ import click
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.cli.answering import CommandAnswer, Origin, document, mode_of, provenance
+from gpuconsole.cli.answering import CommandAnswer, Origin, document, mode_of, nothing_said, provenance, say
 from gpuconsole.cli.options import BUDGETS, OpenRequest, budgets_of, clustered, configured, cost_labels
 from gpuconsole.cli.simulate import Duration, events_until
 from gpuconsole.cli.sources import open_simulation
@@ -41,7 +41,6 @@ from gpuconsole.services.status import ConsoleMode
 from gpuconsole.store import queries
 from gpuconsole.store.schema import earlier_sessions
 from gpuconsole.ui.answers import cost as texts
-from gpuconsole.ui.answers.plan_and_risk import missing_data_lines
 from gpuconsole.ui.names import called
 
 VERSION = 1
@@ -65,7 +64,7 @@ class CostSource(Struct, frozen=True, kw_only=True):
     """Facts about the jobs of workloads, as far as known."""
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    """What is missing because RBAC forbids reading it, as sentences."""
+    """What is missing because RBAC forbids reading it, as sentences; then the cost is not known."""
 
 
 @click.command()
@@ -125,9 +124,12 @@ def command(
             if has_cluster or until is not None:
                 raise UsageError("--history reads what was recorded; omit FILES, --live, --snapshot and --until")
             by_hour = output == "focus"
-            source = _recorded(history or settings.history_file, month, since, by_hour=by_hour, budgets=bool(limits))
+            source = _recorded(history or settings.newest_history_file, month, since, by_hour=by_hour, budgets=bool(limits))
         else:
             source = _accrued(request, settings, until, month, since)
+        if source.unknown:
+            nothing = nothing_said("Cost", source.unknown, VERSION)
+            return say(source.origin, nothing, "json" if output == "json" else "text")
         if team is not None:
             return _print_team(source, team, month or month_of(source.window[1] - 1), output)
         return _print(source, CostBy(by), limits, output)
@@ -265,7 +267,7 @@ def _print_team(source: CostSource, team: str, month: str, output: str) -> int:
 
 def _print_json(source: CostSource, body: Mapping[str, Any]) -> None:
     """Print a JSON document that has the fields of the answer beside those about the data."""
-    facts = document(source.origin, CommandAnswer(kind="Cost", body=None, lines=(), unknown=source.unknown))
+    facts = document(source.origin, CommandAnswer(kind="Cost", body=None, lines=(), version=VERSION))
     del facts["answer"]
     click.echo(msgspec.json.format(msgspec.json.encode({**facts, **body}), indent=2).decode())
 
@@ -274,8 +276,6 @@ def _print_document(source: CostSource, document: texts.CostDocument, output: st
     form = {"text": texts.as_text, "markdown": texts.as_markdown, "html": texts.as_html}[output]
     for line in form(document):
         click.echo(line)
-    for line in missing_data_lines(source.unknown) if output == "text" else ():
-        click.echo(clean(line))
     click.echo(clean(f"gpuconsole: {provenance(source.origin)}"), err=True)
 
 

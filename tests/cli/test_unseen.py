@@ -105,6 +105,7 @@ RESTS: dict[tuple[str, ...], tuple[tuple[str, str], ...]] = {
     ("ledger",): (WORKLOADS, QUEUES),
     ("shares",): (WORKLOADS, QUEUES, DOORS),
     ("slots",): (NODES, PODS),
+    ("cost",): (NODES, PODS),
     ("risk", *RUNS): (WORKLOADS, QUEUES, FLAVORS, DOORS, NODES, PODS),
     ("forecast",): (WORKLOADS, QUEUES, FLAVORS, DOORS),
     ("whatif", "-f", "change.yaml"): (WORKLOADS, QUEUES, FLAVORS, DOORS),
@@ -196,7 +197,7 @@ def test_it_says_nothing_either_where_others_are_only_in_other_namespaces(
 def test_of_what_is_seen_wholly_everything_is_said(gpuconsole: Line, file: Path) -> None:
     for words in RESTS:
         status, document = answer(gpuconsole, *words, "--snapshot", file)
-        assert (status in (0, 1), document["answer"] is not None, document["unknown"]) == (True, True, [])
+        assert (status in (0, 1), document.get("answer", document.get("items")) is not None, document["unknown"]) == (True, True, [])
 
 
 def test_where_a_workload_stands_is_said_and_when_it_starts_is_not(gpuconsole: Line, file: Path) -> None:

@@ -48,7 +48,7 @@ Command = tuple[str, ...]
 QUESTIONS: tuple[Command, ...] = (
     ("shares",), ("slots",), ("ledger",), ("antipatterns",), ("risk",), ("mig", "--help"), ("forecast",), ("preemptions",),
     ("eta", "{subject}"), ("why", "{subject}"), ("plan", "-f", "{folder}/job.yaml"),
-    ("forecast", "--check", "--for", "1m"), ("snapshot", "save", "{folder}/saved.json"),
+    ("forecast", "--check", "--for", "1m"), ("snapshot", "save", "{folder}/saved.json"), ("cost", "--until", "5m"),
 )  # fmt: skip
 """What can be asked of any cluster."""
 MORE_OF_FILES: tuple[Command, ...] = (
@@ -63,12 +63,13 @@ MORE_OF_FILES: tuple[Command, ...] = (
     ("snapshot", "save", "{folder}/saved.json", "{file}", "--redact", "--until", "4m"),
     ("forecast", "{file}", "--until", "5m", "-o", "json"), ("why", "{subject}", "{file}", "--quick", "-o", "json"),
     ("eta", "{subject}", "{file}", "--runs", "2", "--horizon", "1h"), ("preemptions", "{subject}", "{file}", "--until", "10m", "-o", "json"),
-    ("risk", "{file}", "--runs", "2", "--horizon", "30m", "-o", "json"),
+    ("risk", "{file}", "--runs", "2", "--horizon", "30m", "-o", "json"), ("cost", "{file}", "--until", "5m", "-o", "focus"),
 )  # fmt: skip
 """What else can be done with the files of a cluster."""
 MORE_OF_SNAPSHOTS: tuple[Command, ...] = (
     ("forecast", "--check", "--snapshot", "{file}", "--against", "{file}"), ("preemptions", "{subject}", "--snapshot", "{file}"),
     ("snapshot", "save", "{folder}/again.json", "--snapshot", "{file}", "--redact"), ("slots", "--snapshot", "{file}", "-o", "json"),
+    ("cost", "--snapshot", "{file}", "--by", "workload", "-o", "json"),
     ("mig", "--config", "all-balanced", "--snapshot", "{file}"), ("whatif", "--engine", "volcano", "--horizon", "4m", "--snapshot", "{file}"),
     ("risk", "--runs", "2", "--horizon", "20m", "--snapshot", "{file}"), ("plan", "-f", "{folder}/job.yaml", "--horizon", "4m", "--snapshot", "{file}"),
 )  # fmt: skip
