@@ -166,6 +166,14 @@ def test_between_two_flushes_each_object_is_as_it_was_before_the_minute_or_after
     ]
 
 
+def test_a_change_at_the_end_of_a_batch_is_shown_although_it_comes_in_the_next_one() -> None:
+    log = recorded([node("a", 0)], [node("a", 0, unschedulable=True), node("a", 1, ready=False)])
+    assert [(one.unschedulable, one.ready) for at in (START, START + 1) for one in log.at(at).nodes.all()] == [
+        (True, True),
+        (False, False),
+    ]
+
+
 def test_a_batch_has_the_last_version_of_an_object_in_each_minute() -> None:
     slow = recorded([node("a", 0)], [node("a", 1 + step * SECOND, unschedulable=step % 2 == 0) for step in range(60)])
     once = recorded([node("a", 0)], [node("a", 1 + 59 * SECOND, unschedulable=False)])

@@ -45,8 +45,30 @@ PACKING_TESTS = ("tests/scheduling/kube/test_packing.py",)
 SIM_TESTS = ("tests/sim",)
 COST = "gpuconsole/insight/cost"
 COST_TESTS = ("tests/insight/test_cost_allocation.py",)
+CHANGE_LOG_TESTS = ("tests/model/test_change_log.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "change log: changes at the end of a batch and later ones are combined",
+        "gpuconsole/model/change_log.py",
+        "if self._state.time > self._until else _AT_LAST_END",
+        "",
+        CHANGE_LOG_TESTS,
+    ),
+    Mutant(
+        "change log: a deleted object that comes again keeps its place",
+        "gpuconsole/model/change_log.py",
+        "if at is not None and isinstance(self._events[at], Applied):",
+        "if at is not None:",
+        CHANGE_LOG_TESTS,
+    ),
+    Mutant(
+        "change log: changes after the requested time are applied",
+        "gpuconsole/model/change_log.py",
+        "if event.time > at:",
+        "if False:",
+        CHANGE_LOG_TESTS,
+    ),
     Mutant(
         "a head that keeps capacity for itself is passed over",
         f"{KUEUE}/nomination_cache.py",
