@@ -377,6 +377,8 @@ class Console:
         self._loop.stop()
         self._backend.close()
         self._answers.close()
+        if self._pipeline is not None:
+            self._pipeline.finish()
         if self._recorder is not None:
             self._recorder.close()
 

@@ -28,7 +28,8 @@ from gpuconsole.store.recorder import Recorder
 LOG = logging.getLogger(__name__)
 MOST_SAMPLES = 5
 """Maximum samples of one write: a fast simulation, which passes more minutes in a second, is sampled less often."""
-
+MANY_ROWS = 1_000
+"""Number of cost rows above which they are written once a minute, not at each write, as 10,000 take 60 ms."""
 TELEMETRY = TABLES[NodeTelemetry]
 
 
@@ -50,6 +51,8 @@ class HistoryPipeline:
         self._lock = threading.Lock()
         self._consumers: _Consumers | None = None
         self._recorded_policy: SimPolicy | None = None
+        self._rows_drained = 0
+        self._drained: Time = 0
         self._begun: Time = 0
         """Time from which on events are counted; a live cluster reports older ones, which an earlier session had."""
         self._sampled: Time = 0
@@ -64,6 +67,10 @@ class HistoryPipeline:
         with self._lock:
             self._waiting += events
             self._now, self._seen = now, seen
+
+    def finish(self) -> None:
+        """Let the next write, the last one, have all costs up to its time."""
+        self._rows_drained = 0
 
     def prepare(self) -> None:
         """Evaluate the queued events and pass the results to the recorder. Never raises: see `failed`."""
@@ -103,8 +110,11 @@ class HistoryPipeline:
             self._sample(state, sampler, due)
             due += interval
         state.time = max(reached, now)
-        costs.advance(state.time)
-        self._recorder.add_costs(costs.drain())
+        if self._rows_drained <= MANY_ROWS or state.time - self._drained >= MINUTE:
+            costs.advance(state.time)
+            rows = costs.drain()
+            self._rows_drained, self._drained = len(rows), state.time
+            self._recorder.add_costs(rows)
         changes.add([event for event in events if not _is_telemetry(event)], time=state.time, seen=seen)
         self._recorder.add_changes(*changes.flush())
 

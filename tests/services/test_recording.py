@@ -130,3 +130,27 @@ def test_recording_changes_nothing_in_the_simulation(recorded: Recorded) -> None
     alone = open_simulation(OpenRequest()).simulation
     alone.advance(end.time)
     assert objects_of(alone.snapshot()) == objects_of(end)
+
+
+def test_where_many_costs_are_booked_they_are_written_once_a_minute_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuconsole.services.recording.MANY_ROWS", 0)
+    recorded = Recorded(tmp_path / "history.db")
+    recorded.run(1)
+
+    def booked() -> float:
+        return sum(row.cost_usd for row in recorded.console.cost_hours(recorded.start, recorded.start + 9 * HOUR))
+
+    before = booked()
+    recorded.console.set_speed(1)
+    recorded.console.tick(1)
+    recorded.recorder.flush()
+    assert booked() == before, "a second later nothing more is written"
+    end = recorded.console.snapshot
+    recorded.console.stop()
+    hours = (end.time - recorded.start) / HOUR
+    expected = nodes_hourly(end, recorded.simulation.policy.prices) * hours
+    with open_for_reading(recorded.recorder.path) as db:
+        rows = queries.cost_hours(db, recorded.recorder.recording, recorded.start, end.time)
+    assert sum(row.cost_usd for row in rows) == pytest.approx(expected, abs=0.005)
