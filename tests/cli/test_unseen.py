@@ -197,7 +197,9 @@ def test_it_says_nothing_either_where_others_are_only_in_other_namespaces(
 def test_of_what_is_seen_wholly_everything_is_said(gpuconsole: Line, file: Path) -> None:
     for words in RESTS:
         status, document = answer(gpuconsole, *words, "--snapshot", file)
-        assert (status in (0, 1), document.get("answer", document.get("items")) is not None, document["unknown"]) == (True, True, [])
+        # The fields of `cost` stand beside those about the data.
+        said = document.get("answer", document.get("items"))
+        assert (status in (0, 1), said is not None, document["unknown"]) == (True, True, [])
 
 
 def test_where_a_workload_stands_is_said_and_when_it_starts_is_not(gpuconsole: Line, file: Path) -> None:
