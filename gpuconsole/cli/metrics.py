@@ -87,7 +87,6 @@ def command(
     with tempfile.TemporaryDirectory(prefix="gpuconsole-") as folder:
         headless = HeadlessConsole(records=True, forecasts=estimates, history=Path(folder) / "history.db")
         console = open_console(request, settings, headless)
-        say(f"serving metrics of {console.status.source} on {listen}/metrics")
         return run_headless(console, None, listen, budgets)
 
 

@@ -111,7 +111,7 @@ def command(
         say(problem)
     console = open_console(request, settings, HeadlessConsole(records=True, forecasts=estimates, history=history))
     recorded = console.history_path
-    say(f"recording {console.status.source} to {recorded}" + (f", metrics on {metrics}" if metrics else ""))
+    say(f"recording {console.status.source} to {recorded}")
     for notice in console.notices:
         say(notice)
     return run_headless(console, recorded, metrics, budgets_of(budgets, settings.cost))
@@ -210,6 +210,7 @@ def _serve(console: Console, listener: Listener, budgets: Sequence[Budget], serv
         unready=lambda: unready(console.status),
     )
     serving.callback(server.close)
+    say(f"serving metrics of {console.status.source} on {server.listener}/metrics")
 
 
 def unhealthy(status: ConsoleStatus) -> str:
