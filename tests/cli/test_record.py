@@ -115,7 +115,7 @@ def test_a_second_recorder_of_a_file_says_so_and_ends(tmp_path: Path) -> None:
         )
     assert second.returncode == 2
     assert str(file) in second.stderr
-    assert "another process" in second.stderr
+    assert "records to this file" in second.stderr
     assert "Traceback" not in second.stderr
 
 
