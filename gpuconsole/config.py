@@ -4,6 +4,8 @@ The file is `config.yaml` in the user's configuration folder (`GPUCONSOLE_CONFIG
 `GPUCONSOLE_A__B` in the environment.
 """
 
+import re
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -91,6 +93,19 @@ class CostSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Budget of each team, in USD per calendar month."""
 
 
+class HistorySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long the history is kept. The age of a simulation's data is that of its session."""
+
+    raw_days: Annotated[float, Meta(gt=0, le=3_650)] = 7
+    """Days that events and the changes for time travel are kept."""
+    minutes_days: Annotated[float, Meta(gt=0, le=3_650)] = 90
+    """Days that time series are kept by the minute."""
+    hours_days: Annotated[float, Meta(gt=0, le=36_500)] = 730
+    """Days that time series by the hour, costs and the audit log are kept."""
+    max_gib: Annotated[float, Meta(gt=0, le=10_000)] = 2
+    """Maximum size of a history file in GiB; beyond it the oldest data are deleted before their age."""
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of the console."""
 
@@ -111,6 +126,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     simulation: SimulationSettings = SimulationSettings()
     live: LiveSettings = LiveSettings()
     cost: CostSettings = CostSettings()
+    history: HistorySettings = HistorySettings()
 
     @property
     def state(self) -> Path:
@@ -123,7 +139,33 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def history_file(self) -> Path:
+        """The history of all simulations."""
         return self.state / "history.db"
+
+    def live_history_file(self, source: str) -> Path:
+        """The history of a live cluster, by the name of its source (its context)."""
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", source).strip("-.")[:60]
+        if name != source:
+            # Two contexts may differ in other characters only.
+            name = f"{name}-{zlib.crc32(source.encode(errors='replace')):08x}".strip("-")
+        return self.state / f"history-{name}.db"
+
+    @property
+    def history_files(self) -> list[Path]:
+        """The histories that exist, the most recently written one first."""
+        found = [file for file in self.state.glob("history*.db") if file.is_file()] if self.state.is_dir() else []
+        return sorted(found, key=lambda file: (-_written(file), file.name))
+
+    @property
+    def newest_history_file(self) -> Path:
+        """The history that was written last; the one of simulations if there is none."""
+        return next(iter(self.history_files), self.history_file)
+
+
+def _written(file: Path) -> float:
+    """When a database was written last; until SQLite's next checkpoint only the file beside it is written."""
+    beside = file.with_name(f"{file.name}-wal")
+    return max(one.stat().st_mtime for one in (file, beside) if one.exists())
 
 
 def load(options: Mapping[str, Any], environ: Mapping[str, str]) -> Config:

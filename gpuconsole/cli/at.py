@@ -77,7 +77,7 @@ def command(
     answering = cli.get_command(ctx, question) if question in QUESTIONS else None
     if answering is None:
         raise UsageError(f"{question} has no answer about an earlier time; use one of {', '.join(QUESTIONS)}")
-    file = history or configured(OpenRequest())[1].history_file
+    file = history or configured(OpenRequest())[1].newest_history_file
     if not file.exists():
         raise UsageError(f"{file}: nothing is recorded yet; the console records its clusters while it runs")
     with earlier_sessions(file) as db:

@@ -124,7 +124,9 @@ def command(
             if has_cluster or until is not None:
                 raise UsageError("--history reads what was recorded; omit FILES, --live, --snapshot and --until")
             by_hour = output == "focus"
-            source = _recorded(history or settings.history_file, month, since, by_hour=by_hour, budgets=bool(limits))
+            source = _recorded(
+                history or settings.newest_history_file, month, since, by_hour=by_hour, budgets=bool(limits)
+            )
         else:
             source = _accrued(request, settings, until, month, since)
         if source.unknown:

@@ -121,11 +121,15 @@ def _when(answer: Eta, start: Estimate) -> Iterator[str]:
 
 def _earlier(asked: QuestionContext) -> Sequence[PastEstimate]:
     """The console's earlier estimates for this live cluster, with the actual starts. Raises HistoryError."""
-    path = asked.settings.history_file
-    if not path.exists():
+    found: list[PastEstimate] = []
+    # Earlier versions recorded all clusters in one file.
+    for path in (asked.settings.history_file, asked.settings.live_history_file(asked.source)):
+        if path.exists():
+            with earlier_sessions(path) as db:
+                found += queries.estimates(db, asked.source, KEPT)
+    if not found:
         return ()
-    with earlier_sessions(path) as db:
-        memory = EstimateHistory(queries.estimates(db, asked.source, KEPT))
+    memory = EstimateHistory(found[-KEPT:])
     memory.record_starts(asked.found or asked.simulation.snapshot())
     return memory.earlier
 

@@ -206,7 +206,7 @@ def command(
     _refuse_nonsense(check, against, history, request, until)
     request, settings = configured(request)
     if history:
-        origin = Origin(source=str(settings.history_file), mode="recorded", now=None)
+        origin = Origin(source=str(settings.newest_history_file), mode="recorded", now=None)
         return say(origin, _answer(None, _recorded(settings)), output)
     if not check:
         with _sights(request, settings, against, Moments(until, 0, every)) as sights:
@@ -329,7 +329,8 @@ def _seen(backend: Any, source: str, moments: Moments) -> Iterator[ClusterView]:
 
 def _recorded(settings: Config) -> ForecastDifferences:
     """The comparison of all recorded live sessions. Raises HistoryError."""
-    if not settings.history_file.exists():
-        return ForecastDifferences()
-    with earlier_sessions(settings.history_file) as db:
-        return queries.compared(db, KEPT)
+    found = ForecastDifferences()
+    for file in reversed(settings.history_files):
+        with earlier_sessions(file) as db:
+            found += queries.compared(db, KEPT)
+    return found

@@ -356,9 +356,9 @@ def recorded() -> tuple[Origin, Sequence[HistoryEvent], Sequence[str]]:
     Raises UsageError, HistoryError.
     """
     _, settings = configured(OpenRequest())
-    if not settings.history_file.exists():
+    if not settings.history_files:
         raise UsageError(UNRECORDED)
-    with earlier_sessions(settings.history_file) as db:
+    with earlier_sessions(settings.newest_history_file) as db:
         session = newest_session(db)
         if session is None:
             raise UsageError(UNRECORDED)

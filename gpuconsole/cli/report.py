@@ -53,7 +53,7 @@ def command(week: str, history: Path | None, recording: int | None, output: str)
     The report has utilization, waits by team and size, preemptions and lost work, idle GPUs by owner, cost and
     anti-patterns. Weeks begin on Monday, 00:00 UTC. The cluster is recorded by the console, or by `gpuconsole record`.
     """
-    file = history or configured(OpenRequest())[1].history_file
+    file = history or configured(OpenRequest())[1].newest_history_file
     if not file.exists():
         raise UsageError(f"{file}: nothing is recorded yet; run the console or `gpuconsole record`")
     with earlier_sessions(file) as db:

@@ -33,7 +33,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.services.console import INTERVAL, USUAL, Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store.private import make_private_file, make_private_folder
-from gpuconsole.store.recorder import Opening, Recorder
+from gpuconsole.store.recorder import Opening, Recorder, open_recorder
 from gpuconsole.workers.client import Worker
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def _console(
     notices, recorder = list(notices), None
     try:
         if headless is None or headless.records:
-            recorder = _recorder(about, seed, settings, headless.history if headless is not None else None)
+            recorder = _recorder(about, seed, settings, headless)
             notices += (str(recovered) for recovered in recorder.recovered if recovered.lines)
     except HistoryError as error:
         if headless is not None:
@@ -261,9 +261,14 @@ def _console(
         raise
 
 
-def _recorder(about: ConsoleStatus, seed: int, settings: Config, file: Path | None) -> Recorder:
+def _recorder(about: ConsoleStatus, seed: int, settings: Config, headless: HeadlessConsole | None) -> Recorder:
+    """Open the history of a cluster; where a screen shows it, another process may already record it."""
     opening = Opening(version=__version__, mode=about.mode.value, source=about.source, seed=seed)
-    return Recorder(file or settings.history_file, opening, wall=_wall)
+    live = about.mode is ConsoleMode.LIVE
+    file = settings.live_history_file(about.source) if live else settings.history_file
+    if headless is not None:
+        return Recorder(headless.history or file, opening, wall=_wall, retention=settings.history)
+    return open_recorder(file, opening, wall=_wall, retention=settings.history)
 
 
 def _wall() -> Time:

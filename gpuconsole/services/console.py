@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,6 +63,8 @@ INTERVAL = 0.04
 """Seconds from tick to tick: 20 ms of work, then as much rest."""
 REST = 0.005
 """Seconds left to other threads after a tick, however long it took."""
+MAINTENANCE = 30.0
+"""Seconds from the start until old parts of the history are deleted for the first time."""
 LONGEST = 0.25
 """Maximum seconds that a tick advances the time, so that it does not jump by hours when a laptop wakes up."""
 
@@ -116,8 +119,8 @@ class Loop:
         else:
             self.stalled = ""
 
-    def start(self) -> None:
-        """Call `tick` by a timer, in a separate thread, until `stop`."""
+    def start(self, hourly: Callable[[], None] | None = None) -> None:
+        """Call `tick` by a timer, in a separate thread, until `stop`; `hourly` soon and then each hour, in another."""
         from apscheduler.schedulers.background import BackgroundScheduler
 
         # A tick that comes too late is skipped, and its time counts in the next one, which needs no warning.
@@ -125,6 +128,9 @@ class Loop:
         self._scheduler = BackgroundScheduler(timezone="UTC")
         self._last = self._clock()
         self._scheduler.add_job(self._timed, "interval", seconds=self._interval, max_instances=1, coalesce=True)
+        if hourly is not None:
+            soon = datetime.fromtimestamp(time.time_ns() / 1e9 + MAINTENANCE, UTC)
+            self._scheduler.add_job(hourly, "interval", hours=1, next_run_time=soon, max_instances=1, coalesce=True)
         self._scheduler.start()
 
     def stop(self) -> None:
@@ -269,7 +275,11 @@ class Console:
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._subscribing = threading.Lock()
         self._failing: list[Callable[[Snapshot], None]] = []
-        self._pipeline = HistoryPipeline(recorder, prices, cost_labels, self._policy) if recorder is not None else None
+        self._pipeline = (
+            HistoryPipeline(recorder, prices, cost_labels, self._policy)
+            if recorder is not None and recorder.records
+            else None
+        )
         self._loop = Loop(
             backend, publish=self._published, record=self._recorded, observe=self._observed, interval=interval
         )
@@ -364,7 +374,7 @@ class Console:
         """Start the clock, by a timer in another thread."""
         if self.forecaster is not None:
             self.forecaster.start()
-        self._loop.start()
+        self._loop.start(self._recorder.prune if self._recorder is not None else None)
 
     def stop(self) -> None:
         """Stop the clock and release all resources, once; pending what-ifs raise WorkerError."""
@@ -374,6 +384,8 @@ class Console:
         self.forwards.close()
         if self.forecaster is not None:
             self.forecaster.stop()
+        if self._recorder is not None:
+            self._recorder.stop_pruning()
         self._loop.stop()
         self._backend.close()
         self._answers.close()

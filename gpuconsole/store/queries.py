@@ -198,7 +198,7 @@ def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[PastEstim
     rows = db.execute(
         "select workload, asked, median, foretold.first, foretold.last, foretold.started from foretold"
         " join sessions on id = session"
-        " where mode = 'live' and source = ? order by asked desc, workload desc limit ?",
+        " where lower(mode) = 'live' and source = ? order by asked desc, workload desc limit ?",
         (source, limit),
     ).fetchall()
     return [

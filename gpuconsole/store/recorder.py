@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.config import HistorySettings
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.cost.allocation import CostHour
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
@@ -38,7 +39,14 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.store import queries
 from gpuconsole.store.event_blocks import Lines
 from gpuconsole.store.queries import ENDLESS as ENDLESS
-from gpuconsole.store.schema import history_errors, open_for_reading, open_for_writing
+from gpuconsole.store.retention import prune
+from gpuconsole.store.schema import (
+    HistoryInUseError,
+    history_errors,
+    lock_for_writing,
+    open_for_reading,
+    open_for_writing,
+)
 from gpuconsole.store.writer import Change, Queued, Writer
 
 MOST = 200_000
@@ -133,7 +141,8 @@ def begin(db: sqlite3.Connection, opening: Opening, wall: Time) -> int:
         )
         session = int(row.lastrowid or 0)
         same = db.execute(
-            "select id from recordings where mode = 'live' and mode = ? and source = ?", (opening.mode, opening.source)
+            "select id from recordings where lower(mode) = 'live' and mode = ? and source = ?",
+            (opening.mode, opening.source),
         ).fetchone()
         if same is None:
             made = db.execute(
@@ -179,6 +188,7 @@ def _lives(pid: int) -> bool:
 
 
 LOG = logging.getLogger(__name__)
+KEPT_BY_DEFAULT = HistorySettings()
 INTERVAL = 1.0
 """Seconds between two writes: what a kill -9 loses at most."""
 CAPACITY = 200_000
@@ -214,13 +224,20 @@ class Recorder:
         wall: Callable[[], Time],
         interval: float = INTERVAL,
         capacity: int = CAPACITY,
+        retention: HistorySettings = KEPT_BY_DEFAULT,
     ) -> None:
         """Open and migrate the history, close sessions that others left open, and begin one. Raises HistoryError."""
         self.path = path
         self._wall = wall
         self._interval = interval
+        self._retention = retention
         self._capacity = capacity
-        self._db = open_for_writing(path)
+        self._lock = lock_for_writing(path)
+        try:
+            self._db = open_for_writing(path)
+        except HistoryError:
+            self._lock.release()
+            raise
         try:
             with history_errors(path):
                 self.recovered: list[Recovered] = recover(self._db)
@@ -228,6 +245,7 @@ class Recorder:
                 self._writer = Writer(self._db, self.session)
         except HistoryError:
             self._db.close()
+            self._lock.release()
             raise
         self._waiting: Lines = {}
         self._repeats: dict[int, tuple[int, Time]] = {}
@@ -252,6 +270,7 @@ class Recorder:
         self._room = threading.Condition()
         self._writing = threading.Lock()
         self._closing = threading.Event()
+        self._pruning_ends = threading.Event()
         self.failed = ""
         """Why the last write failed, which is tried again each second; empty if it succeeded."""
         self.lost = 0
@@ -333,6 +352,11 @@ class Recorder:
         """Number of the recording that this session continues."""
         return self._writer.recording
 
+    @property
+    def records(self) -> bool:
+        """False if another process records, so that the history can only be read."""
+        return True
+
     def before_writes(self, prepare: Callable[[], None]) -> None:
         """Call `prepare` in the recorder's thread before each write; it adds costs, samples and changes."""
         self._prepare = prepare
@@ -391,6 +415,7 @@ class Recorder:
     def close(self) -> None:
         """Write what is queued and end the session."""
         self._closing.set()
+        self._pruning_ends.set()
         self._thread.join()
         self.flush()
         try:
@@ -402,6 +427,33 @@ class Recorder:
             LOG.warning("The session cannot be closed in %s: %s", self.path, error)
         finally:
             self._db.close()
+            self._lock.release()
+
+    def prune(self) -> None:
+        """Delete what the retention settings do not keep, between writes. Never raises; errors are logged."""
+        try:
+            with self._maintenance():
+                self._writer.pack(self._wall())
+            prune(self._db, self._retention, self._wall(), session=self.session, during=self._maintenance)
+        except HistoryError:
+            LOG.info("The session ends while old parts of the history are deleted; the next one goes on")
+        except Exception:
+            LOG.exception("Old parts of the history cannot be deleted")
+
+    def stop_pruning(self) -> None:
+        """End `prune` after its current transaction, as the session ends."""
+        self._pruning_ends.set()
+
+    @contextmanager
+    def _maintenance(self) -> Iterator[None]:
+        """Keep the writer out while its file is changed; it reads what it remembers of the file anew."""
+        with self._writing:
+            if self._pruning_ends.is_set():
+                raise HistoryError("the session ends")
+            try:
+                yield
+            finally:
+                self._writer.forget()
 
     def _run(self) -> None:
         while not self._closing.wait(self._interval):
@@ -456,6 +508,84 @@ class Recorder:
                 self._changes_size = sum(len(change.data) for change in self._changes)
             self._compared = self._compared.without(queued.compared)
             self._room.notify_all()
+
+
+class SharedHistory(Recorder):
+    """The history of a live cluster that another process records: it is read, and nothing is recorded."""
+
+    def __init__(self, path: Path, opening: Opening, problem: str) -> None:
+        """Find the session of the other process; `problem` says who records. Raises HistoryError if it has none."""
+        self.path = path
+        with history_errors(path), closing(open_for_reading(path)) as db:
+            row = db.execute(
+                "select id, recording from sessions where mode = ? and source = ? order by id desc limit 1",
+                (opening.mode, opening.source),
+            ).fetchone()
+        if row is None:
+            raise HistoryError(problem)
+        self.session, self._recording = int(row[0]), int(row[1])
+        self.recovered = []
+        self.failed = problem
+        self.lost = 0
+
+    @property
+    def recording(self) -> int:
+        return self._recording
+
+    @property
+    def records(self) -> bool:
+        return False
+
+    def record(self, lines: Sequence[HistoryEvent]) -> None:
+        """Ignore events; the other process records them."""
+
+    def saw(self, seen: Visibility) -> None:
+        """Ignore what is visible."""
+
+    def audit(self, time: Time, command: str, outcome: str, detail: str) -> None:
+        """Ignore the audit log: without one, changes of the cluster are refused."""
+
+    def compared(self, said: ForecastDifferences) -> None:
+        """Ignore comparisons."""
+
+    def add_estimates(self, estimates: Sequence[PastEstimate]) -> None:
+        """Ignore estimates."""
+
+    def measured(self, source: str, samples: Sequence[UtilizationSample]) -> None:
+        """Ignore GPU utilization."""
+
+    def unflushed(self) -> Lines:
+        return {}
+
+    def unflushed_repeats(self) -> dict[int, tuple[int, Time]]:
+        return {}
+
+    def flush(self) -> None:
+        """Write nothing."""
+
+    def prune(self) -> None:
+        """Delete nothing; the other process does."""
+
+    def stop_pruning(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Close nothing, as each query opens the file."""
+
+
+def open_recorder(
+    path: Path, opening: Opening, *, wall: Callable[[], Time], retention: HistorySettings = KEPT_BY_DEFAULT
+) -> Recorder:
+    """Open a history for recording, or for reading if another process records the same live cluster to it.
+
+    Raises HistoryError.
+    """
+    try:
+        return Recorder(path, opening, wall=wall, retention=retention)
+    except HistoryInUseError as error:
+        if opening.mode.lower() != "live":
+            raise
+        return SharedHistory(path, opening, str(error))
 
 
 @contextmanager

@@ -92,7 +92,7 @@ MOST_OWNERS = 1 << 24
 """Maximum number of owners of a recording."""
 MOST_BATCHES = 1 << 24
 """Maximum number of change batches of a checkpoint."""
-_HOURS = 1 << 20
+HOURS = 1 << 20
 """The number of an hour since 1970 is less until 2089."""
 
 
@@ -103,12 +103,12 @@ def owner_id(recording: int, number: int) -> int:
 
 def cost_id(recording: int, hour: int, owner: int) -> int:
     """Id of the costs of an owner in an hour since 1970; those of a recording are in order of the hours."""
-    return (recording * _HOURS + min(max(hour, 0), _HOURS - 1)) * MOST_OWNERS + owner
+    return (recording * HOURS + min(max(hour, 0), HOURS - 1)) * MOST_OWNERS + owner
 
 
 def hour_of_cost(number: int) -> Time:
     """Start of the hour of costs with this id."""
-    return number // MOST_OWNERS % _HOURS * HOUR
+    return number // MOST_OWNERS % HOURS * HOUR
 
 
 def packed_sample(sample: Samples) -> bytes:

@@ -1,8 +1,10 @@
 """Schema of the history, as migrations: new ones are appended, existing ones are never edited."""
 
+import os
 import sqlite3
-from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from gpuconsole.errors import HistoryError
 from gpuconsole.model.clock import DAY
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.text import clean
-from gpuconsole.store.private import make_private_file, make_private_folder
+from gpuconsole.store.private import OWNER_ONLY_FILE, make_private_file, make_private_folder
 
 if TYPE_CHECKING:
     from sqlite_utils import Database, Migrations
@@ -54,9 +56,22 @@ _FIRST = ("sessions", "audit")
 """Tables that every history has."""
 
 
+@contextmanager
+def _without_data_frames() -> Iterator[None]:
+    """Hide numpy and pandas from sqlite-utils, which imports them if installed: 80 MB that nothing here uses."""
+    hidden = [name for name in ("numpy", "pandas") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            sys.modules.pop(name, None)
+
+
 def migrations() -> "Migrations":
     """All migrations, in order. Imports sqlite-utils, which takes 0.2 s, so only writers call it."""
-    from sqlite_utils import Migrations
+    with _without_data_frames():
+        from sqlite_utils import Migrations
 
     steps = Migrations(_SET)
 
@@ -179,12 +194,12 @@ def migrations() -> "Migrations":
         db.execute("alter table sessions add column last integer")
         db.execute(
             "insert into recordings (mode, source, first_session)"
-            " select mode, source, min(id) from sessions group by mode, source, iif(mode = 'live', 0, id)"
+            " select mode, source, min(id) from sessions group by mode, source, iif(lower(mode) = 'live', 0, id)"
             " order by min(id)"
         )
         db.execute(
             "update sessions set recording = (select id from recordings where first_session = sessions.id"
-            " or (mode = 'live' and mode = sessions.mode and source = sessions.source)),"
+            " or (lower(mode) = 'live' and mode = sessions.mode and source = sessions.source)),"
             " first = (select min(time) from events where session = sessions.id),"
             " last = (select max(time) from events where session = sessions.id)"
         )
@@ -333,15 +348,18 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
     A file that is not a history of this version or an earlier one is not changed.
     """
-    from sqlite_utils import Database
+    with _without_data_frames():
+        from sqlite_utils import Database
 
     with history_errors(path):
         steps = migrations()
-        _refuse_foreign(path, {step.name for step in steps.pending(Database(memory=True))})
+        refuse_foreign(path)
         make_private_folder(path.parent)
         make_private_file(path)
         connection = sqlite3.connect(path, check_same_thread=False, timeout=5.0)
         try:
+            # Only a new file can still be given this; others give no pages back, but reuse them.
+            connection.execute("pragma auto_vacuum = incremental")
             connection.execute("pragma journal_mode = wal")
             connection.execute("pragma synchronous = normal")
             steps.apply(Database(connection))
@@ -365,12 +383,20 @@ def history_errors(path: Path) -> Iterator[None]:
         raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error
 
 
-def _refuse_foreign(path: Path, known: Collection[str]) -> None:
-    """Raise HistoryError unless the file is a history or can become one; `known` are the names of our migrations."""
+def _names_of_migrations() -> set[str]:
+    with _without_data_frames():
+        from sqlite_utils import Database
+
+    return {step.name for step in migrations().pending(Database(memory=True))}
+
+
+def refuse_foreign(path: Path) -> bool:
+    """Raise HistoryError unless the file is a history or can become one; return whether it needs no migration."""
+    known = _names_of_migrations()
     if path.is_dir():
         raise HistoryError(f"{path}: this is a directory; {ELSEWHERE}")
     if not path.exists() or path.stat().st_size == 0:
-        return
+        return False
     # Reading a file in WAL mode creates files beside it, unless it is opened as immutable.
     unwritten = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{unwritten}", uri=True, timeout=5.0)) as db:
@@ -384,6 +410,7 @@ def _refuse_foreign(path: Path, known: Collection[str]) -> None:
             raise HistoryError(f"{path}: written by a newer version of gpuconsole; {ELSEWHERE}")
         for table in _FIRST if ours else ():
             db.execute(f"select * from {table} limit 1").fetchone()
+    return ours == known
 
 
 def _applied(db: sqlite3.Connection) -> dict[str, set[str]]:
@@ -394,17 +421,102 @@ def _applied(db: sqlite3.Connection) -> dict[str, set[str]]:
     return found
 
 
+class HistoryInUseError(HistoryError):
+    """Another process records to the file."""
+
+
+class WriterLock:
+    """Held by the process that records to a history; the operating system releases it when the process ends.
+
+    It is a lock on a file beside the history. SQLite's own locks would be released with each transaction.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises HistoryInUseError if another process, or another recorder of this one, holds the lock."""
+        self._path = path.with_name(f"{path.name}-lock")
+        while True:
+            self._descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR, OWNER_ONLY_FILE)
+            try:
+                _lock(self._descriptor)
+            except OSError:
+                holder = os.read(self._descriptor, 20).decode(errors="replace").strip()
+                os.close(self._descriptor)
+                who = f"process {holder}" if holder.isdigit() else "another process"
+                raise HistoryInUseError(
+                    f"{path}: {who} records to this file; it can be read, but not written"
+                ) from None
+            # Its holder before may have deleted the file after it was opened here.
+            if self._is_in_place():
+                break
+            os.close(self._descriptor)
+        os.truncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Let others record."""
+        with suppress(OSError):
+            self._path.unlink()
+        os.close(self._descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a file exclusively until it is closed. Raises OSError if another process has locked it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def lock_for_writing(path: Path) -> WriterLock:
+    """Become the one process that writes to the history. Raises HistoryError, HistoryInUseError.
+
+    A file that is not a history of this version or an earlier one is not changed.
+    """
+    with history_errors(path):
+        refuse_foreign(path)
+        make_private_folder(path.parent)
+        return WriterLock(path)
+
+
 @contextmanager
 def earlier_sessions(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the history of earlier sessions for queries. Raises HistoryError, also for queries.
+    """Open a history for queries, beside its writer or without one. Raises HistoryError, also for queries.
 
-    It is opened for writing, because it may have to be migrated.
+    A history of an earlier version is migrated first.
     """
-    with history_errors(path), closing(open_for_writing(path)) as db:
-        yield db
+    with history_errors(path):
+        if not refuse_foreign(path):
+            lock = lock_for_writing(path)
+            try:
+                open_for_writing(path).close()
+            finally:
+                lock.release()
+        with closing(open_for_reading(path)) as db:
+            yield db
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open the history that another connection is writing. Raises HistoryError."""
+    """Open a history for queries, also beside its writer. Raises HistoryError."""
     with history_errors(path):
-        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)
+        if not path.exists():
+            raise HistoryError(f"{path}: no such file; name an existing history")
+        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)
+        try:
+            db.execute("select 1 from sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            # A file in WAL mode in a folder in which SQLite cannot create the files beside it.
+            db.close()
+            if path.with_name(f"{path.name}-wal").exists():
+                raise
+            db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, timeout=5.0)
+        return db

@@ -164,20 +164,19 @@ class Writer:
     def _write_samples(self, samples: Sequence[Samples], today: int) -> None:
         for one in samples:
             start = block_start(one.time, one.span)
-            open_since = self._open_blocks.get(one.span)
-            if open_since is not None and open_since != start:
-                self._pack(one.span, open_since, today)
-            self._open_blocks[one.span] = start
+            if self._open_blocks.get(one.span) != start:
+                self._pack_all(one.span, today, but=start)
+                self._open_blocks[one.span] = start
             self._db.execute(_RECENT, (self.recording, seconds(one.span), one.time, packed_sample(one)))
 
-    def pack_samples(self, today: int) -> None:
-        """Pack the hours and days that are over, also those of earlier sessions, and add hours to the hourly series."""
-        for span in (MINUTE, HOUR):
-            rows = self._db.execute(
-                "select time from recent_samples where recording = ? and span = ?", (self.recording, seconds(span))
-            )
-            *over, _ = sorted({block_start(time, span) for (time,) in rows}) or [0]
-            for start in over:
+    def _pack_all(self, span: Span, today: int, but: Time | None = None) -> None:
+        """Pack the hours or days that are over, also those of earlier sessions: all but one, or but the last."""
+        rows = self._db.execute(
+            "select time from recent_samples where recording = ? and span = ?", (self.recording, seconds(span))
+        )
+        starts = sorted({block_start(time, span) for (time,) in rows})
+        for start in starts if but is not None else starts[:-1]:
+            if start != but:
                 self._pack(span, start, today)
 
     def _pack(self, span: Span, start: Time, today: int) -> None:
@@ -215,6 +214,16 @@ class Writer:
         """Write the session's small blocks as large ones. Raises sqlite3.Error."""
         with self._db:
             self._events.merge()
+
+    def pack(self, wall: Time) -> None:
+        """Pack time series of hours that are over, also of sessions that were killed. Raises sqlite3.Error."""
+        try:
+            with self._db:
+                self._pack_all(MINUTE, wall // DAY)
+                self._pack_all(HOUR, wall // DAY)
+        except BaseException:
+            self.forget()
+            raise
 
     def break_change_log(self) -> None:
         """Write no changes until the next checkpoint, because some are missing before them."""

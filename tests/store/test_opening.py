@@ -129,8 +129,17 @@ def test_a_disk_that_is_full_when_the_session_begins_is_told(tmp_path: Path) -> 
         recorder_at(path)
 
 
+def test_a_damaged_table_of_migrations_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    kept(path)
+    with sqlite3.connect(path) as db:
+        db.execute("alter table _sqlite_migrations rename column applied_at to other")
+    db.close()
+    with pytest.raises(HistoryError, match="damaged"):
+        recorder_at(path)
+
+
 DAMAGES = {
-    "a column of migrations": "alter table _sqlite_migrations rename column applied_at to other",
     "a time that is a text": "update sessions set last = 'soon'",
     "a time without end": "update sessions set last = 9e999",
     "a list that is none": "update sessions set unseen = '{'",

@@ -48,6 +48,7 @@ def test_a_new_history_is_private_with_all_that_sqlite_puts_beside_it(tmp_path: 
         "history.db": "0o600",
         "history.db-wal": "0o600",
         "history.db-shm": "0o600",
+        "history.db-lock": "0o600",
     }
     recorder.close()
 
@@ -58,7 +59,7 @@ def test_what_earlier_versions_left_open_becomes_private(tmp_path: Path) -> None
     left = recorder_at(state / "history.db")
     left.record([SUBMITTED])
     left.flush()
-    names = ["history.db", "history.db-wal", "history.db-shm", "gpuconsole.log", "gpuconsole.log.1"]
+    names = ["history.db", "history.db-wal", "history.db-shm", "history.db-lock", "gpuconsole.log", "gpuconsole.log.1"]
     for name in names:
         (state / name).touch()
         (state / name).chmod(0o644)

@@ -28,8 +28,8 @@ from gpuconsole.model.events import (
 from gpuconsole.store import queries
 from gpuconsole.store import recorder as history
 from gpuconsole.store.event_blocks import MERGED_AFTER
-from gpuconsole.store.recorder import Opening, Recorder
-from gpuconsole.store.schema import open_for_reading, open_for_writing
+from gpuconsole.store.recorder import CAPACITY, Opening, Recorder
+from gpuconsole.store.schema import HistoryInUseError, open_for_reading, open_for_writing
 
 NEVER = 1e6
 """An interval at which nothing is written but by `flush`."""
@@ -74,8 +74,8 @@ PREEMPTED = HistoryEvent(
 )
 
 
-def recorder_at(path: Path, **options: int) -> Recorder:
-    return Recorder(path, Opening(version="0.1.0"), wall=lambda: 1_000_000, interval=NEVER, **options)
+def recorder_at(path: Path, *, capacity: int = CAPACITY) -> Recorder:
+    return Recorder(path, Opening(version="0.1.0"), wall=lambda: 1_000_000, interval=NEVER, capacity=capacity)
 
 
 @pytest.fixture
@@ -153,15 +153,29 @@ def test_another_session_has_its_own_history(tmp_path: Path) -> None:
 
 def test_a_session_whose_process_lives_is_let_be(tmp_path: Path) -> None:
     left = recorder_at(tmp_path / "history.db")
-    left.record([SUBMITTED])
-    left.flush()
+    left.close()
     with sqlite3.connect(left.path) as db:
-        db.execute("update sessions set pid = ?", (os.getppid(),))
+        # A console of an earlier version, which does not know the lock.
+        db.execute("update sessions set pid = ?, ended = null", (os.getppid(),))
     db.close()
     beside = recorder_at(tmp_path / "history.db")
     assert beside.recovered == []
     beside.close()
-    left.close()
+
+
+def test_a_second_recorder_of_a_file_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
+    first = recorder_at(tmp_path / "history.db")
+    first.record([SUBMITTED])
+    with pytest.raises(HistoryInUseError) as refused:
+        recorder_at(first.path)
+    problem = f"process {os.getpid()} records to this file; it can be read, but not written"
+    assert str(refused.value) == f"{first.path}: {problem}"
+    first.flush()
+    assert history.of_workload(first, "research/rlhf") == (SUBMITTED,)
+    first.close()
+    second = recorder_at(first.path)
+    second.close()
+    assert [file.name for file in tmp_path.iterdir()] == ["history.db"]
 
 
 def test_a_producer_that_finds_no_room_loses_lines_and_they_are_counted(
