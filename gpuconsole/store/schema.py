@@ -68,23 +68,10 @@ def _without_data_frames() -> Iterator[None]:
             sys.modules.pop(name, None)
 
 
-@contextmanager
-def _without_data_frames() -> Iterator[None]:
-    """Hide numpy and pandas from sqlite-utils, which imports them if installed: 80 MB that nothing here uses."""
-    hidden = [name for name in ("numpy", "pandas") if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        for name in hidden:
-            sys.modules.pop(name, None)
-
-
 def migrations() -> "Migrations":
     """All migrations, in order. Imports sqlite-utils, which takes 0.2 s, so only writers call it."""
     with _without_data_frames():
-        with _without_data_frames():
-            from sqlite_utils import Migrations
+        from sqlite_utils import Migrations
 
     steps = Migrations(_SET)
 
@@ -362,8 +349,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     A file that is not a history of this version or an earlier one is not changed.
     """
     with _without_data_frames():
-        with _without_data_frames():
-            from sqlite_utils import Database
+        from sqlite_utils import Database
 
     with history_errors(path):
         steps = migrations()
@@ -399,8 +385,7 @@ def history_errors(path: Path) -> Iterator[None]:
 
 def _names_of_migrations() -> set[str]:
     with _without_data_frames():
-        with _without_data_frames():
-            from sqlite_utils import Database
+        from sqlite_utils import Database
 
     return {step.name for step in migrations().pending(Database(memory=True))}
 
