@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from gpuconsole.cli.options import BUDGETS, OpenRequest, budgets_of, clustered, configured
 from gpuconsole.cli.run import HeadlessConsole, log_to, open_console
+from gpuconsole.config import Config
 from gpuconsole.errors import ClusterError, HistoryError, UsageError
 from gpuconsole.insight.cost.report import Budget
 from gpuconsole.model.clock import format_span
@@ -261,13 +262,14 @@ def _install(
     if not request.live:
         raise UsageError("--install-service needs --live: a simulation ends with its terminal")
     context = open_live(request).context
+    _, settings = configured(request)
     arguments = [*_executable(), "record", *_arguments(request, context, history, metrics)]
     arguments += ["--estimates"] if estimates else []
     for budget in budgets:
         arguments += ["--budget", f"{budget.team}={budget.usd_per_month:g}"]
     body = _UNIT.format(context=clean(context).replace("%", "%%"), command=" ".join(map(quote_for_systemd, arguments)))
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
-    unit = folder / f"{UNIT}-{slug(context)}.service"
+    unit = folder / f"{UNIT}-{cluster_name(settings, context)}.service"
     _write_unit(unit, body)
     click.echo(f"{unit}\n\nsystemctl --user daemon-reload\nsystemctl --user enable --now {unit.name}")
     return 0
@@ -335,9 +337,9 @@ def quote_for_systemd(argument: str) -> str:
     return escaped if re.fullmatch(r"[\w@:,./=+%$-]+", escaped) else f'"{escaped}"'
 
 
-def slug(context: str) -> str:
-    """Return a context as part of a file name: arn:aws:eks/prod as arn-aws-eks-prod."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", context).strip("-.")[:100] or "cluster"
+def cluster_name(settings: Config, context: str) -> str:
+    """Return a context as part of a file name, as the name of its history has it."""
+    return settings.live_history_file(context).stem.removeprefix("history-")
 
 
 POD, POD_NAMESPACE = "deploy/gpuconsole-recorder", "gpuconsole"
@@ -359,14 +361,14 @@ def pull(
     """Copy the history of a recorder in the cluster to FILE.
 
     The recorder makes a consistent copy by SQLite's backup while it goes on; kubectl exec transfers it. Without FILE
-    the copy is `pulled-CONTEXT.db` in the state folder, and replaces an earlier one.
+    the copy is `history-CONTEXT-pulled.db` in the state folder, and replaces an earlier one.
     """
     from gpuconsole.backends.kube.object_access import kubectl_command
     from gpuconsole.cli.live import open_live
 
     request, settings = configured(OpenRequest(live=True, context=context, kubeconfig=kubeconfig))
     context = open_live(request, settings).context
-    target = file if file is not None else settings.state / f"pulled-{slug(context)}.db"
+    target = file if file is not None else settings.state / f"history-{cluster_name(settings, context)}-pulled.db"
     if file is not None and file.exists() and not replaces:
         raise UsageError(f"{file} exists; name another file, or add --replace")
     command = kubectl_command(kubeconfig or "", context, "--namespace", namespace, "exec", "-i=false", pod, "--")

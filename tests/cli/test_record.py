@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuconsole.cli.record import pull, quote_for_systemd, slug, unhealthy, unready
+from gpuconsole.cli.record import cluster_name, pull, quote_for_systemd, unhealthy, unready
+from gpuconsole.config import Config
 from gpuconsole.errors import ConsoleError, UsageError
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store.recorder import Opening, Recorder
@@ -24,6 +25,8 @@ from tests.support.command_line import Line
 
 COMMAND = [sys.executable, "-m", "gpuconsole"]
 PATIENCE = 60.0
+NAME = cluster_name(Config(), "arn:aws:eks/prod")
+"""The context of these tests as part of file names."""
 
 
 def until(so: Callable[[], object], what: str) -> None:
@@ -239,13 +242,13 @@ def test_the_service_pins_context_and_paths_and_has_no_secret(
 ) -> None:
     arguments = ("record", "--live", "--kubeconfig", kubeconfig, "--metrics", ":9090", "--budget", "a b=5")
     done = gpuconsole(*arguments, "--history", "100%.db", "--install-service")
-    unit = tmp_path / "config" / "systemd" / "user" / "gpuconsole-record-arn-aws-eks-prod.service"
+    unit = tmp_path / "config" / "systemd" / "user" / f"gpuconsole-record-{NAME}.service"
     assert (done.status, done.err) == (0, "")
     assert done.lines == [
         str(unit),
         "",
         "systemctl --user daemon-reload",
-        "systemctl --user enable --now gpuconsole-record-arn-aws-eks-prod.service",
+        f"systemctl --user enable --now gpuconsole-record-{NAME}.service",
     ]
     assert stat.S_IMODE(unit.stat().st_mode) == 0o600
     text = unit.read_text()
@@ -288,7 +291,7 @@ def test_a_service_needs_a_live_cluster_and_no_password(gpuconsole: Line, kubeco
 def test_systemd_accepts_the_unit(gpuconsole: Line, kubeconfig: Path, tmp_path: Path) -> None:
     gpuconsole("record", "--live", "--kubeconfig", kubeconfig, "--install-service")
     (unit,) = (tmp_path / "config" / "systemd" / "user").iterdir()
-    done = subprocess.run(["systemd-analyze", "--user", "verify", str(unit)], capture_output=True, text=True)
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -312,14 +315,6 @@ def test_arguments_are_quoted_for_systemd(argument: str, quoted: str) -> None:
 def test_a_line_break_cannot_add_a_setting_to_the_unit() -> None:
     with pytest.raises(UsageError, match="control characters"):
         quote_for_systemd("x\nExecStartPre=/bin/sh")
-
-
-@pytest.mark.parametrize(
-    ("context", "expected"),
-    [("arn:aws:eks/prod", "arn-aws-eks-prod"), ("kind-a", "kind-a"), ("../../etc", "etc"), ("…", "cluster")],
-)
-def test_a_context_becomes_part_of_a_file_name(context: str, expected: str) -> None:
-    assert slug(context) == expected
 
 
 def pulled(*arguments: str | Path) -> tuple[int, str]:
@@ -379,7 +374,7 @@ def test_without_a_name_the_copy_is_in_the_state_folder_and_replaced(
     fake_kubectl(kubectl, f"cat {recorded(tmp_path / 'pod.db')}")
     for _ in range(2):
         assert pulled("--kubeconfig", kubeconfig) == (0, "")
-    assert session_ends(tmp_path / "state" / "pulled-arn-aws-eks-prod.db") == [(True, False)]
+    assert session_ends(tmp_path / "state" / f"history-{NAME}-pulled.db") == [(True, False)]
 
 
 @pytest.mark.parametrize(
