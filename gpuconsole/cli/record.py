@@ -299,7 +299,7 @@ def _checksum(body: str) -> str:
 def _executable() -> list[str]:
     """Return the command line that starts this program, with absolute paths."""
     program = Path(sys.argv[0])
-    found = str(program) if program.name == "gpuconsole" and program.exists() else shutil.which("gpuconsole")
+    found = str(program) if program.name == "gpuconsole" and program.is_file() else shutil.which("gpuconsole")
     return [str(Path(found).absolute())] if found else [sys.executable, "-m", "gpuconsole"]
 
 
