@@ -37,6 +37,7 @@ COMMANDS = {
     "snapshot": "Save a cluster to a file.",
     "at": "Answer a question about a recorded cluster at an earlier time.",
     "record": "Record the history of a cluster without a screen.",
+    "history": "Inspect, prune, copy and export recorded history.",
     "metrics": "Serve Prometheus metrics of a cluster.",
     "report": "Report on a week of a recorded cluster.",
     "keys": "List all keys.",

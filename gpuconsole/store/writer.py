@@ -239,3 +239,10 @@ def _estimate(estimate: PastEstimate) -> tuple[object, ...]:
         estimate.interval.last,
         estimate.started,
     )
+
+
+def pack_samples(db: sqlite3.Connection, wall: Time) -> None:
+    """Pack the time series of all recordings that are over, where nobody records. Raises sqlite3.Error."""
+    newest = "select max(id) from sessions where recording is not null group by recording"
+    for (session,) in db.execute(newest).fetchall():
+        Writer(db, session).pack(wall)
