@@ -196,22 +196,22 @@ class SessionPlacement:
     """Common parts of engines that open one session per pass, such as Volcano and KAI. Mutates."""
 
     def __init__(self) -> None:
-        self._stirred = False
+        self._has_changes = False
         """True if something happened since the last session that may change a decision."""
-        self._alarm: Time | None = None
-        self._rung: Time = 0
+        self._next_change: Time | None = None
+        self._last_timer: Time = 0
         """The alarm that was returned last."""
 
     def next_timer(self) -> Time | None:
         """Return the next time at which a decision changes without an event, or None; each time is returned once."""
-        if self._alarm is None or self._alarm == self._rung:
+        if self._next_change is None or self._next_change == self._last_timer:
             return None
-        self._rung = self._alarm
-        return self._alarm
+        self._last_timer = self._next_change
+        return self._next_change
 
     def request_pass(self) -> None:
         """Let the next `schedule` open a session although no object was applied."""
-        self._stirred = True
+        self._has_changes = True
 
     def deadlock(self) -> PlacementDeadlock | None:
         """Return None: these engines never start a gang partially."""

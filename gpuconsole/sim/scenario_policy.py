@@ -18,7 +18,7 @@ from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.prices import load as load_prices
 from gpuconsole.model.resources import amount
-from gpuconsole.scheduling.kai.config import BadArgument, KaiPolicy, UsagePolicy, parse_configuration
+from gpuconsole.scheduling.kai.config import InvalidArgument, KaiPolicy, UsagePolicy, parse_configuration
 from gpuconsole.scheduling.kube.profile import ParsedKubeSchedulerConfiguration, PlacementPolicy, SchedulerProfile
 from gpuconsole.scheduling.kube.profile import read_configuration as read_kube_configuration
 from gpuconsole.scheduling.kueue import config
@@ -153,7 +153,7 @@ def _kai_conf(said: str, folder: Path | None, problems: list[str]) -> str:
     text, _ = _text(said, folder, problems)
     try:
         parse_configuration(text)
-    except BadArgument as problem:
+    except InvalidArgument as problem:
         problems.append(
             f"{PLACEMENT_PATH}.conf: {problem}; write it as KAI's scheduler reads it: actions, tiers of plugins"
         )

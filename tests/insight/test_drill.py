@@ -16,7 +16,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.manifests import load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, QueueingStrategy
-from gpuconsole.scheduling.kai.config import DEFAULT_TIERS, KaiPolicy, Parameters, UsagePolicy
+from gpuconsole.scheduling.kai.config import DEFAULT_TIERS, KaiPolicy, SchedulerFlags, UsagePolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, PreemptionStrategy
 from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy
@@ -143,7 +143,7 @@ WRONG: dict[str, PlacementPolicy | VolcanoPolicy | KaiPolicy] = {
     "reclaim-volcano": VolcanoPolicy(),
     "sla-volcano": VolcanoPolicy(),
     "reclaim-kai": KaiPolicy(conf="actions: allocate"),
-    "consolidation-kai": KaiPolicy(parameters=Parameters(max_consolidation_victims=0)),
+    "consolidation-kai": KaiPolicy(parameters=SchedulerFlags(max_consolidation_victims=0)),
     "min-runtime-kai": KaiPolicy(conf=kai(minruntime="")),
     "fractions-kai": KaiPolicy(conf=kai(gpupack="gpuspread", gpusharingorder="")),
     "past-use-kai": KaiPolicy(),

@@ -9,8 +9,8 @@ from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.kai import SchedulingShard, ShardSetting
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.pod_template import Container, PodTemplate
-from gpuconsole.scheduling.kai.config import Parameters
-from gpuconsole.scheduling.kai.shards import configuration_of, parameters_of, sees
+from gpuconsole.scheduling.kai.config import SchedulerFlags
+from gpuconsole.scheduling.kai.shards import configuration_of, flags_of, handles
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build, load_scenario
 
@@ -164,7 +164,7 @@ def test_the_largest_gang_is_that_of_the_shard_of_its_label() -> None:
 def test_a_shard_sees_its_value_and_the_one_without_what_has_no_label(
     partition: str, labels: dict[str, str], seen: bool
 ) -> None:
-    assert sees(partition, labels) == seen
+    assert handles(partition, labels) == seen
 
 
 def plugins(**spec: Any) -> list[str]:
@@ -198,7 +198,7 @@ def test_arguments_of_plugins_come_from_the_fields_of_the_shard_unless_it_sets_t
 
 def test_flags_that_decide_something_are_taken_and_bad_ones_left_out() -> None:
     args = {"max-consolidation-preemptees": "4", "use-scheduling-signatures": "maybe", "v": "5"}
-    found = parameters_of(SchedulingShard(name="s", partition="a", args=args), Parameters())
-    assert found == Parameters(node_pool="a", max_consolidation_victims=4)
+    found = flags_of(SchedulingShard(name="s", partition="a", args=args), SchedulerFlags())
+    assert found == SchedulerFlags(node_pool="a", max_consolidation_victims=4)
     forever = SchedulingShard(name="s", args={"default-staleness-grace-period": "-1s"})
-    assert parameters_of(forever, Parameters()).staleness_grace < 0
+    assert flags_of(forever, SchedulerFlags()).staleness_grace < 0

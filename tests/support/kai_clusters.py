@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from gpuconsole.model.clock import MINUTE, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kai.actions import ACTIONS
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, single_pod_set_tree
 from gpuconsole.scheduling.kai.api.nodes import GPU_MEMORY_LABEL, KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements
-from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, ALLOCATED, KaiPodStatus, PodInfo, Sort
-from gpuconsole.scheduling.kai.config import KaiConfiguration, Parameters
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, ALLOCATED, GpuRequestType, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.config import KaiConfiguration, SchedulerFlags
 from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
-from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, Pipelined
-from gpuconsole.scheduling.kai.store import open_session
+from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, PipelinedTask
+from gpuconsole.scheduling.kai.store import open_plugins
 
 NOW: Time = 1000 * MINUTE
 FREE = KaiQueueQuota(quota=-1, over_quota_weight=1, limit=-1)
@@ -28,12 +28,14 @@ def queue(name: str, quota: float = 0, *, weight: float = 1, limit: float = -1, 
     return QueueState(uid=name, name=name, parent="root", gpu=gpu, cpu=FREE, memory=FREE, **rest)  # type: ignore[arg-type]
 
 
-def request(gpus: float) -> tuple[ResourceRequirements, Sort]:
+def request(gpus: float) -> tuple[ResourceRequirements, GpuRequestType]:
     if 0 < gpus < 1:
-        return ResourceRequirements(cpu=1000, memory=1e9, scalars={PODS: 1}, count=1, portion=gpus), Sort.FRACTION
+        return ResourceRequirements(
+            cpu=1000, memory=1e9, scalars={PODS: 1}, count=1, portion=gpus
+        ), GpuRequestType.FRACTION
     return ResourceRequirements(
         cpu=1000, memory=1e9, scalars={PODS: 1}, count=int(gpus), portion=min(gpus, 1)
-    ), Sort.REGULAR
+    ), GpuRequestType.REGULAR
 
 
 def job(
@@ -71,7 +73,7 @@ def job(
         created=NOW - age * MINUTE,
         started=started if any(task.status in ALLOCATED for task in tasks) else None,
         stale_since=stale_since,
-        root=one_pod_set(len(seats) if least is None else least),
+        root=single_pod_set_tree(len(seats) if least is None else least),
         tasks=tasks,
     )
 
@@ -81,7 +83,7 @@ def session(
     queues: Sequence[QueueState],
     jobs: Sequence[PodGroupInfo],
     *,
-    parameters: Parameters = Parameters(max_consolidation_victims=-1),  # noqa: B008
+    parameters: SchedulerFlags = SchedulerFlags(max_consolidation_victims=-1),  # noqa: B008
     configuration: KaiConfiguration = KaiConfiguration(),  # noqa: B008
     **rest: object,
 ) -> KaiSession:
@@ -98,7 +100,7 @@ def session(
     for found in jobs:
         for task in found.tasks():
             if task.status in ACTIVE_USED:
-                by_name[task.node].add(task)
+                by_name[task.node].add_task(task)
     made = KaiSession(
         jobs=jobs,
         nodes=nodes,
@@ -108,7 +110,7 @@ def session(
         configuration=configuration,
         **rest,  # type: ignore[arg-type]
     )
-    open_session(made)
+    open_plugins(made)
     return made
 
 
@@ -116,8 +118,8 @@ def after(made: KaiSession, *actions: str) -> list[tuple[str, str, str]]:
     """Take the actions; what was decided, in order: what, which task, and its node where it has one from now on."""
     for action in actions:
         ACTIONS[action](made)
-    words = {BoundTask: "bind", EvictedTask: "evict", Pipelined: "wait"}
+    words = {BoundTask: "bind", EvictedTask: "evict", PipelinedTask: "wait"}
     return [
         (words[type(decision)], decision.task.uid, "" if isinstance(decision, EvictedTask) else decision.task.node)
-        for decision in made.decided
+        for decision in made.decisions
     ]

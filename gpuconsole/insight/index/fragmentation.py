@@ -36,7 +36,7 @@ def gpu_slice_of(pod: Pod) -> str:
     if mig:
         return ", ".join(f"{count} × {name.rpartition('/')[2]}" for name, count in sorted(mig.items()))
     request, _ = request_of(pod)
-    if not request.fractional:
+    if not request.is_fractional:
         return ""
     one = f"{request.gpu_memory} MiB of a GPU" if request.gpu_memory else f"{request.portion:g} GPU"
     return one if request.count == 1 else f"{request.count} × {one}"
@@ -51,7 +51,7 @@ def takes(node: Node, here: Sequence[Pod], pod: Pod) -> bool:
     if any(node.allocatable.get(name, 0) - used[name] < amount for name, amount in needs.items()):
         return False
     request, _ = request_of(pod)
-    if not request.fractional:
+    if not request.is_fractional:
         return True
     portion = node_of(node).portion_of(request)
     return sum(left + _ROUNDING >= portion for left in _left(node, here)) >= request.count
@@ -63,7 +63,7 @@ def _left(node: Node, here: Sequence[Pod]) -> list[float]:
     state = node_of(node)
     for pod in here:
         request, _ = request_of(pod)
-        portion = state.portion_of(request) if request.fractional else _WHOLE
+        portion = state.portion_of(request) if request.is_fractional else _WHOLE
         for index in pod.gpus:
             if index < len(left):
                 left[index] -= portion

@@ -20,10 +20,10 @@ from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import is_gpu, is_mig
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.cluster_info import group_priority, job_of, preemptible, queues_of, template_task
-from gpuconsole.scheduling.kai.config import QUEUE_LABEL, KaiPolicy, Parameters
-from gpuconsole.scheduling.kai.fair_share.division import QueueShares, shares_of
-from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity, over_capacity, requested_by
+from gpuconsole.scheduling.kai.cluster_info import group_priority, is_preemptible, job_of, queues_of, template_task
+from gpuconsole.scheduling.kai.config import QUEUE_LABEL, KaiPolicy, SchedulerFlags
+from gpuconsole.scheduling.kai.fair_share.division import QueueShares, new_queue_shares
+from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity, find_exceeded_capacity, requested_by_tasks
 from gpuconsole.scheduling.kai.messages import OVER_LIMIT
 from gpuconsole.scheduling.volcano.config import EVICTING, VolcanoConfiguration
 
@@ -178,7 +178,7 @@ def lint_kai(facts: LintFacts) -> Iterator[LintFinding]:
     if not len(facts.snapshot.kai_queues):
         return
     queues = queues_of(facts.snapshot.kai_queues, DEFAULTS.default_queue, {})
-    shares = {queue.uid: shares_of(queue) for queue in queues}
+    shares = {queue.uid: new_queue_shares(queue) for queue in queues}
     for work in facts.work:
         over = _over(facts, shares, work) if facts.placing(work) == "KAI" else None
         if over is not None:
@@ -197,13 +197,13 @@ def _over(facts: LintFacts, shares: Mapping[str, QueueShares], work: Work) -> Ov
     job = job_of("", pods, tasks, DEFAULTS.default_queue, None)
     if kai is not None:
         priority = group_priority(kai, facts.snapshot.priority_classes)
-        job.queue, job.preemptible = kai.queue, preemptible(kai.preemptibility, priority)
-    return over_capacity(shares, job, requested_by(tasks))
+        job.queue, job.preemptible = kai.queue, is_preemptible(kai.preemptibility, priority)
+    return find_exceeded_capacity(shares, job, requested_by_tasks(tasks))
 
 
 def _starting(facts: LintFacts, work: Work) -> tuple[dict[str, Pod], list[PodInfo]]:
     """Return the pods that start together: all of a gang, else a single pod."""
-    scheduler = Parameters().scheduler_name
+    scheduler = SchedulerFlags().scheduler_name
     tasks: list[PodInfo] = []
     pods: dict[str, Pod] = {}
     for pod_set in work.pod_sets:

@@ -20,7 +20,13 @@ from gpuconsole.model.pod_template import PodClaim, PodTemplate
 from gpuconsole.model.resources import CPU, GPU_RESOURCES, MEMORY, PODS, Resources
 from gpuconsole.scheduling.devices.allocator import allocate_claims
 from gpuconsole.scheduling.devices.dra_inventory import DraInventory, claim_keys
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, TopologyConstraint, one_pod_set
+from gpuconsole.scheduling.kai.api.jobs import (
+    PodGroupInfo,
+    PodSetInfo,
+    SubGroup,
+    TopologyConstraint,
+    single_pod_set_tree,
+)
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import MIG_PREFIX, ResourceAmounts, ResourceRequirements
 from gpuconsole.scheduling.kai.api.tasks import (
@@ -30,12 +36,12 @@ from gpuconsole.scheduling.kai.api.tasks import (
     ClaimIndex,
     ClaimInfo,
     ClaimRef,
+    DraDevice,
+    GpuRequestType,
     KaiPodStatus,
-    OfferedDevice,
     PodInfo,
-    Sort,
-    Spec,
-    gpu_class,
+    TaskSpec,
+    is_gpu_class,
 )
 from gpuconsole.scheduling.kai.config import POD_GROUP, QUEUE_LABEL
 from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
@@ -44,25 +50,27 @@ from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueSt
 class InventoryClaimIndex(ClaimIndex):
     """Claim index whose devices Kubernetes' allocator picks from the ResourceSlices of the cluster. Mutates."""
 
-    def __init__(self, stock: DraInventory, nodes: Mapping[str, Node]) -> None:
-        super().__init__(claims=[claim_of(claim) for claim in stock.claims.values()], classes=list(stock.classes))
-        unallocated = {key: replace(claim, allocation=None) for key, claim in stock.claims.items()}
-        self._stock = DraInventory(classes=stock.classes, slices=stock.slices, claims=unallocated)
+    def __init__(self, inventory: DraInventory, nodes: Mapping[str, Node]) -> None:
+        super().__init__(
+            claims=[claim_of(claim) for claim in inventory.claims.values()], classes=list(inventory.classes)
+        )
+        unallocated = {key: replace(claim, allocation=None) for key, claim in inventory.claims.items()}
+        self._inventory = DraInventory(classes=inventory.classes, slices=inventory.slices, claims=unallocated)
         """The inventory with all claims unallocated; `find` adds the allocations that claims hold now."""
         self._nodes = nodes
-        self.allocations = {key: c.allocation for key, c in stock.claims.items() if c.allocation is not None}
+        self.allocations = {key: c.allocation for key, c in inventory.claims.items() if c.allocation is not None}
         """The latest allocation of each claim, in this session or before."""
 
-    def find(self, claim: ClaimInfo, node: str) -> tuple[OfferedDevice, ...] | None:
+    def find(self, claim: ClaimInfo, node: str) -> tuple[DraDevice, ...] | None:
         """Devices of the node that Kubernetes' allocator picks for the claim; None if it finds none."""
-        if claim.key not in self._stock.claims or node not in self._nodes:
+        if claim.key not in self._inventory.claims or node not in self._nodes:
             return None
-        self._stock.assumed = {
+        self._inventory.assumed = {
             key: self.allocations[key]
             for key, known in self.claims.items()
             if known.devices is not None and key in self.allocations
         }
-        found = allocate_claims(_user(claim), self._nodes[node], self._stock)
+        found = allocate_claims(_claiming_pod(claim), self._nodes[node], self._inventory)
         allocation = found.allocations.get(claim.key)
         if found.reason or allocation is None:
             return None
@@ -70,7 +78,7 @@ class InventoryClaimIndex(ClaimIndex):
         return devices_of(allocation, node)
 
 
-def _user(claim: ClaimInfo) -> Pod:
+def _claiming_pod(claim: ClaimInfo) -> Pod:
     """A pod that uses only this claim."""
     template = PodTemplate(resource_claims=(PodClaim(name="claim", claim=claim.name),))
     return Pod(namespace=claim.namespace, name="trial", template=template)
@@ -88,22 +96,22 @@ def claim_of(claim: ResourceClaim) -> ClaimInfo:
     )
 
 
-def devices_of(allocation: Allocation, node: str = "") -> tuple[OfferedDevice, ...]:
+def devices_of(allocation: Allocation, node: str = "") -> tuple[DraDevice, ...]:
     """Devices of an allocation, on `node` or else on the only node that it permits."""
-    return tuple(_device(given, node or _node(allocation)) for given in allocation.devices)
+    return tuple(_device(given, node or _allocation_node(allocation)) for given in allocation.devices)
 
 
-def _device(given: AllocatedDevice, node: str) -> OfferedDevice:
-    return OfferedDevice(node, given.driver, given.pool, given.device)
+def _device(given: AllocatedDevice, node: str) -> DraDevice:
+    return DraDevice(node, given.driver, given.pool, given.device)
 
 
-def _node(allocation: Allocation) -> str:
+def _allocation_node(allocation: Allocation) -> str:
     """The only node on which the devices can be used; empty if there are several."""
     fields = [field for term in allocation.nodes or () for field in term.fields]
     return fields[0].values[0] if len(fields) == 1 and len(fields[0].values) == 1 else ""
 
 
-def references(pod: Pod) -> tuple[ClaimRef, ...]:
+def claim_references(pod: Pod) -> tuple[ClaimRef, ...]:
     """The claims that the pod names, and those created for it from templates."""
     named = zip(pod.template.resource_claims, claim_keys(pod), strict=True)
     return tuple(ClaimRef(one.name, key.partition("/")[2], not one.claim) for one, key in named)
@@ -114,21 +122,21 @@ def claimed_gpus(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, int
     counts: dict[str, int] = {}
     for key in claim_keys(pod):
         for request in claims[key].requests if key in claims else ():
-            if gpu_class(request.device_class):
+            if is_gpu_class(request.device_class):
                 counts[request.device_class] = counts.get(request.device_class, 0) + request.count
     return counts
 
 
-def offered_gpus(slices: Iterable[ResourceSlice]) -> dict[str, int]:
+def published_gpus(slices: Iterable[ResourceSlice]) -> dict[str, int]:
     """GPUs that drivers offer, by node; KAI recognizes them by the driver's name."""
     counts: dict[str, int] = {}
     for part in slices:
-        if part.node and gpu_class(part.driver):
+        if part.node and is_gpu_class(part.driver):
             counts[part.node] = counts.get(part.node, 0) + len(part.devices)
     return counts
 
 
-def granted(index: ClaimIndex, task: PodInfo) -> tuple[tuple[str, Allocation], ...]:
+def allocated_claims(index: ClaimIndex, task: PodInfo) -> tuple[tuple[str, Allocation], ...]:
     """(claim key, allocation) of the task's claims that are allocated; empty without a device inventory."""
     if not isinstance(index, InventoryClaimIndex):
         return ()
@@ -136,58 +144,62 @@ def granted(index: ClaimIndex, task: PodInfo) -> tuple[tuple[str, Allocation], .
     return tuple((key, index.allocations[key]) for key in sorted(keys) if key in index.allocations)
 
 
-class BadTree(ValueError):
+class InvalidSubGroups(ValueError):
     """The sub-groups do not form a tree."""
 
 
-def root_of(group: KaiPodGroup) -> SubGroup:
+def sub_group_tree(group: KaiPodGroup) -> SubGroup:
     """The gang of a PodGroup as a tree of sub-groups; one pod set with the group's minimum if it has none.
 
     If the sub-groups do not form a tree, one pod set with a minimum of 1.
     """
     try:
-        root = tree_of(group)
-    except BadTree:
-        return one_pod_set(1)
+        root = parse_sub_groups(group)
+    except InvalidSubGroups:
+        return single_pod_set_tree(1)
     if not root.all_pod_sets():
         root.add(PodSetInfo(DEFAULT_POD_SET, max(group.min_member, 1)))
     return root
 
 
-def tree_of(group: KaiPodGroup) -> SubGroup:
+def parse_sub_groups(group: KaiPodGroup) -> SubGroup:
     """The gang's tree of sub-groups: those that others name as parent hold groups, the others pods. Raises BadTree."""
     constraint = group.constraint if group.constraint is not None and group.constraint.topology else None
     root = SubGroup("", constraint_of(constraint))
-    inner = {found.parent.lower() for found in group.sub_groups if found.parent}
+    has_children = {found.parent.lower() for found in group.sub_groups if found.parent}
     made: dict[str, SubGroup | PodSetInfo] = {}
     for found in group.sub_groups:
         if found.name in made:
-            raise BadTree(f"subgroup <{found.name}> already exists")
-        made[found.name] = _made(found, found.name in inner)
-    for found in sorted(group.sub_groups, key=lambda found: found.name not in inner):
-        _parent(found, root, made).add(made[found.name])
+            raise InvalidSubGroups(f"subgroup <{found.name}> already exists")
+        made[found.name] = _new_sub_group(found, found.name in has_children)
+    for found in sorted(group.sub_groups, key=lambda found: found.name not in has_children):
+        _find_parent(found, root, made).add(made[found.name])
     return root
 
 
-def _made(found: KaiSubGroup, inner: bool) -> SubGroup | PodSetInfo:
+def _new_sub_group(found: KaiSubGroup, has_children: bool) -> SubGroup | PodSetInfo:
     constraint = constraint_of(found.constraint)
-    return SubGroup(found.name, constraint) if inner else PodSetInfo(found.name, max(found.min_member, 1), constraint)
+    return (
+        SubGroup(found.name, constraint)
+        if has_children
+        else PodSetInfo(found.name, max(found.min_member, 1), constraint)
+    )
 
 
-def _parent(found: KaiSubGroup, root: SubGroup, made: dict[str, SubGroup | PodSetInfo]) -> SubGroup:
+def _find_parent(found: KaiSubGroup, root: SubGroup, made: dict[str, SubGroup | PodSetInfo]) -> SubGroup:
     """The parent of a sub-group, which KAI looks up in lower case. Raises BadTree."""
     name = found.parent.lower()
     parent = made.get(name) if name else root
     if not isinstance(parent, SubGroup):
-        raise BadTree(f"parent subgroup <{name}> of <{found.name}> not found")
+        raise InvalidSubGroups(f"parent subgroup <{name}> of <{found.name}> not found")
     return parent
 
 
-def constraint_of(said: KaiTopology | None) -> TopologyConstraint | None:
+def constraint_of(written: KaiTopology | None) -> TopologyConstraint | None:
     """Convert the topology constraint of a PodGroup; None if it has none."""
-    if said is None:
+    if written is None:
         return None
-    return TopologyConstraint(topology=said.topology, required=said.required, preferred=said.preferred)
+    return TopologyConstraint(topology=written.topology, required=written.required, preferred=written.preferred)
 
 
 SUB_GROUP_LABEL = "kai.scheduler/subgroup-name"
@@ -200,11 +212,11 @@ DEFAULT_PRIORITY = 50
 NON_PREEMPTIBLE = 100
 """Jobs of this priority and above are not preemptible, unless they say otherwise."""
 NO_CLAIMS: Mapping[str, ResourceClaim] = {}
-NO_LIMIT_OF_PODS = 1_000_000
+UNLIMITED_PODS = 1_000_000
 """Number of pods on a node that names no limit."""
 
 
-def note(pod: Pod, name: str) -> str:
+def annotation_or_label(pod: Pod, name: str) -> str:
     """The value of an annotation or label (`name`) of the pod, else of its template; empty if there is none."""
     template = pod.template
     for place in (pod.annotations, pod.labels, template.annotations, template.labels):
@@ -217,7 +229,7 @@ def group_of(pod: Pod) -> str:
     """Key of the pod group that the pod names, else of the one that KAI's pod grouper creates for its gang, its owner
     or itself.
     """
-    named = note(pod, POD_GROUP)
+    named = annotation_or_label(pod, POD_GROUP)
     if named:
         return f"{pod.namespace}/{named}"
     if pod.gang:
@@ -236,19 +248,19 @@ def task_of(pod: Pod, scheduler: str, claims: Mapping[str, ResourceClaim] = NO_C
         job=group_of(pod),
         name=pod.name,
         namespace=pod.namespace,
-        pod_set=note(pod, SUB_GROUP_LABEL),
+        pod_set=annotation_or_label(pod, SUB_GROUP_LABEL),
         request=request,
         sort=sort,
         status=status_of(pod),
         node=pod.node,
-        groups=tuple(map(str, pod.gpus)) if sort in (Sort.FRACTION, Sort.MEMORY) else (),
-        spec=Spec(
+        groups=tuple(map(str, pod.gpus)) if sort in (GpuRequestType.FRACTION, GpuRequestType.MEMORY) else (),
+        spec=TaskSpec(
             pod=pod,
             labels={**template.labels, **pod.labels},
             node_selector=template.node_selector,
             affinity=template.affinity,
             tolerations=template.tolerations,
-            claims=references(pod) if template.resource_claims else (),
+            claims=claim_references(pod) if template.resource_claims else (),
             nominated=pod.nominated_node,
             scheduler=scheduler,
             priority_class=template.priority_class,
@@ -272,24 +284,24 @@ def status_of(pod: Pod) -> KaiPodStatus:
     return KaiPodStatus.RUNNING if pod.phase is PodPhase.RUNNING else KaiPodStatus.BOUND
 
 
-def request_of(pod: Pod) -> tuple[ResourceRequirements, Sort]:
+def request_of(pod: Pod) -> tuple[ResourceRequirements, GpuRequestType]:
     """Resource requirements of the pod, and how it requests GPUs."""
     needs = pod.template.requests
-    base = plain_of(needs)
+    base = amounts_without_gpus(needs)
     mig = {name: count for name, count in needs.items() if name.startswith(MIG_PREFIX)}
     whole = sum(needs.get(name, 0) for name in GPU_RESOURCES)
     count, portion, memory = whole, 1.0 if whole else 0.0, 0
-    sort = Sort.REGULAR
-    mebibytes = _whole(note(pod, GPU_MEMORY))
+    sort = GpuRequestType.REGULAR
+    mebibytes = _parse_count(annotation_or_label(pod, GPU_MEMORY))
     if mebibytes:
-        count, portion, memory, sort = 1, 0.0, mebibytes, Sort.MEMORY
-    part = _part(note(pod, FRACTION))
+        count, portion, memory, sort = 1, 0.0, mebibytes, GpuRequestType.MEMORY
+    part = _parse_fraction(annotation_or_label(pod, FRACTION))
     if part:
-        count, portion, memory, sort = 1, part, 0, Sort.FRACTION
-    if sort is not Sort.REGULAR:
-        count = _whole(note(pod, DEVICES)) or 1
+        count, portion, memory, sort = 1, part, 0, GpuRequestType.FRACTION
+    if sort is not GpuRequestType.REGULAR:
+        count = _parse_count(annotation_or_label(pod, DEVICES)) or 1
     if mig:
-        count, portion, memory, sort = 0, 0.0, 0, Sort.MIG
+        count, portion, memory, sort = 0, 0.0, 0, GpuRequestType.MIG
     request = ResourceRequirements(
         cpu=base.cpu,
         memory=base.memory,
@@ -302,14 +314,14 @@ def request_of(pod: Pod) -> tuple[ResourceRequirements, Sort]:
     return request, sort
 
 
-def _whole(text: str) -> int:
+def _parse_count(text: str) -> int:
     """A non-negative integer that fits 64 bits; 0 for anything else."""
     digits = text.removeprefix("+")
     plain = digits.isascii() and digits.isdecimal() and len(digits) < len(str(INT64))
     return int(digits) if plain else 0
 
 
-def _part(text: str) -> float:
+def _parse_fraction(text: str) -> float:
     """A part of a GPU, above 0 and up to 1; 0 for anything else."""
     try:
         part = float(text)
@@ -318,7 +330,7 @@ def _part(text: str) -> float:
     return part if 0 < part <= 1 else 0.0
 
 
-def plain_of(needs: Resources) -> ResourceAmounts:
+def amounts_without_gpus(needs: Resources) -> ResourceAmounts:
     """Convert amounts of resources, leaving out GPUs and MIG instances."""
     scalars = {
         name: amount
@@ -330,14 +342,14 @@ def plain_of(needs: Resources) -> ResourceAmounts:
 
 def node_of(node: Node) -> KaiNodeInfo:
     """Convert a Node object to a node of the session, without tasks."""
-    return KaiNodeInfo(node, room_of(node))
+    return KaiNodeInfo(node, allocatable_of(node))
 
 
-def room_of(node: Node) -> ResourceAmounts:
+def allocatable_of(node: Node) -> ResourceAmounts:
     """Allocatable resources of a node; the number of pods is unlimited if the node does not limit it."""
-    amounts = plain_of(node.allocatable)
+    amounts = amounts_without_gpus(node.allocatable)
     amounts.gpus = sum(node.allocatable.get(name, 0) for name in GPU_RESOURCES)
-    amounts.scalars.setdefault(PODS, NO_LIMIT_OF_PODS)
+    amounts.scalars.setdefault(PODS, UNLIMITED_PODS)
     amounts.scalars.update((n, count) for n, count in node.allocatable.items() if n.startswith(MIG_PREFIX))
     return amounts
 
@@ -360,11 +372,11 @@ def job_of(
         key,
         name=key.rpartition("/")[2],
         namespace=first.namespace,
-        queue=note(first, label) or queue,
+        queue=annotation_or_label(first, label) or queue,
         priority=priority,
-        preemptible=preemptible(note(first, PREEMPTIBILITY_LABEL), priority),
+        preemptible=is_preemptible(annotation_or_label(first, PREEMPTIBILITY_LABEL), priority),
         created=first.created,
-        started=_started(pods, members),
+        started=_start_time(pods, members),
         stale_since=stale,
         root=root,
         tasks=members,
@@ -382,22 +394,22 @@ def group_job(
         namespace=group.namespace,
         queue=group.queue,
         priority=priority,
-        preemptible=preemptible(group.preemptibility, priority),
+        preemptible=is_preemptible(group.preemptibility, priority),
         created=group.created,
-        started=_started(pods, members),
+        started=_start_time(pods, members),
         stale_since=stale,
-        root=root_of(group),
+        root=sub_group_tree(group),
         tasks=members,
     )
 
 
-def _started(pods: Mapping[str, Pod], tasks: Iterable[PodInfo]) -> Time | None:
+def _start_time(pods: Mapping[str, Pod], tasks: Iterable[PodInfo]) -> Time | None:
     return min((pods[task.uid].bound for task in tasks if task.status in ALLOCATED), default=None)
 
 
-def preemptible(said: str, priority: int) -> bool:
+def is_preemptible(written: str, priority: int) -> bool:
     """True if a pod group can be preempted: by its own setting, else by its priority (common/podgroup)."""
-    return said == "preemptible" if said in ("preemptible", "non-preemptible") else priority < NON_PREEMPTIBLE
+    return written == "preemptible" if written in ("preemptible", "non-preemptible") else priority < NON_PREEMPTIBLE
 
 
 def group_priority(group: KaiPodGroup, classes: Mapping[str, PriorityClass]) -> int:
@@ -409,10 +421,12 @@ def group_priority(group: KaiPodGroup, classes: Mapping[str, PriorityClass]) -> 
 
 
 def _constraint(pod: Pod) -> TopologyConstraint | None:
-    topology = note(pod, TOPOLOGY)
+    topology = annotation_or_label(pod, TOPOLOGY)
     if not topology:
         return None
-    return TopologyConstraint(topology=topology, required=note(pod, REQUIRED), preferred=note(pod, PREFERRED))
+    return TopologyConstraint(
+        topology=topology, required=annotation_or_label(pod, REQUIRED), preferred=annotation_or_label(pod, PREFERRED)
+    )
 
 
 def template_task(template: PodTemplate, number: int, scheduler: str) -> PodInfo:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct, ValidationError, convert, field
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.documents.yaml_json import FormError, read_yaml
@@ -28,50 +28,50 @@ _UNITS: Mapping[str, float] = {
 }
 
 
-class BadArgument(ValueError):
+class InvalidArgument(ValueError):
     """A plugin's argument, or the configuration, cannot be read."""
 
 
 class KaiPluginArguments(Struct, frozen=True):
     """A plugin's arguments: strings by name."""
 
-    texts: Mapping[str, str] = {}
+    values: Mapping[str, str] = {}
 
-    def text(self, name: str, base: str = "") -> str:
-        """An argument as it is written; `base` if it is missing."""
-        return self.texts.get(name, base)
+    def text(self, name: str, default: str = "") -> str:
+        """An argument as it is written; `default` if it is missing."""
+        return self.values.get(name, default)
 
-    def number(self, name: str, base: float) -> float:
-        """A number; `base` if it is missing. Raises BadArgument."""
+    def number(self, name: str, default: float) -> float:
+        """A number; `default` if it is missing. Raises BadArgument."""
         try:
-            return float(self.texts[name]) if name in self.texts else base
+            return float(self.values[name]) if name in self.values else default
         except ValueError:
-            raise BadArgument(f"{name}: {self.texts[name]!r} is not a number") from None
+            raise InvalidArgument(f"{name}: {self.values[name]!r} is not a number") from None
 
-    def integer(self, name: str, base: int) -> int:
-        """An integer; `base` if it is missing. Raises BadArgument."""
+    def integer(self, name: str, default: int) -> int:
+        """An integer; `default` if it is missing. Raises BadArgument."""
         try:
-            return int(self.texts[name]) if name in self.texts else base
+            return int(self.values[name]) if name in self.values else default
         except ValueError:
-            raise BadArgument(f"{name}: {self.texts[name]!r} is not an integer") from None
+            raise InvalidArgument(f"{name}: {self.values[name]!r} is not an integer") from None
 
-    def flag(self, name: str, base: bool) -> bool:
-        """A boolean as Go's ParseBool reads it; `base` if it is missing. Raises BadArgument."""
-        if name not in self.texts:
-            return base
-        match self.texts[name]:
+    def flag(self, name: str, default: bool) -> bool:
+        """A boolean as Go's ParseBool reads it; `default` if it is missing. Raises BadArgument."""
+        if name not in self.values:
+            return default
+        match self.values[name]:
             case "1" | "t" | "T" | "TRUE" | "true" | "True":
                 return True
             case "0" | "f" | "F" | "FALSE" | "false" | "False":
                 return False
-        raise BadArgument(f"{name}: {self.texts[name]!r} is not true or false")
+        raise InvalidArgument(f"{name}: {self.values[name]!r} is not true or false")
 
-    def span(self, name: str, base: Span = 0) -> Span:
-        """A duration such as 1h30m; `base` if it is missing, 0 if it is invalid or negative, as in KAI."""
-        return duration(self.texts[name]) or 0 if name in self.texts else base
+    def duration(self, name: str, default: Span = 0) -> Span:
+        """A duration such as 1h30m; `default` if it is missing, 0 if it is invalid or negative, as in KAI."""
+        return parse_duration(self.values[name]) or 0 if name in self.values else default
 
 
-def duration(text: str) -> Span | None:
+def parse_duration(text: str) -> Span | None:
     """A duration with units from ns to w; None if it cannot be read or is negative."""
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text.removeprefix("+"):
@@ -86,7 +86,7 @@ class KaiPluginOption(Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, Any] = {}
 
     @property
-    def read(self) -> KaiPluginArguments:
+    def as_strings(self) -> KaiPluginArguments:
         """The arguments as strings."""
         return KaiPluginArguments({name: str(value) for name, value in self.arguments.items()})
 
@@ -129,7 +129,7 @@ class KaiConfiguration(Struct, frozen=True, kw_only=True):
     """Action → how many jobs of each queue it tries at most; actions without an entry try all."""
 
 
-class Parameters(Struct, frozen=True, kw_only=True):
+class SchedulerFlags(Struct, frozen=True, kw_only=True):
     """Command-line flags of the scheduler; the defaults are KAI's."""
 
     scheduler_name: str = "kai-scheduler"
@@ -139,7 +139,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     """Most jobs that consolidation considers as victims; -1 is unlimited, 0 turns consolidation off."""
     consolidating_reclaim: bool = True
     """True if victims that are placed again do not count as reclaimed."""
-    signatures: bool = True
+    use_scheduling_signatures: bool = field(default=True, name="signatures")
     """True if jobs are skipped that are at least as hard to place as a similar one that failed."""
     staleness_grace: Span = 60 * SECOND
     """How long a gang may run below its minimum; negative means forever."""
@@ -159,9 +159,9 @@ def parse_configuration(text: str) -> KaiConfiguration:
         # Not libyaml's document loader, which ends the process on very deeply nested lists.
         file = convert(read_yaml(text).value or {}, _File, strict=False)
     except FormError as error:
-        raise BadArgument(f"line {error.problem.line}: {error.problem.problem}") from None
+        raise InvalidArgument(f"line {error.problem.line}: {error.problem.problem}") from None
     except (ValidationError, ValueError) as problem:
-        raise BadArgument(str(problem)) from None
+        raise InvalidArgument(str(problem)) from None
     return configuration(file.actions, file.tiers, file.queue_depth_per_action)
 
 
@@ -170,7 +170,7 @@ def configuration(actions: str, tiers: Sequence[Tier], queue_depth: Mapping[str,
     chosen = tuple(name.strip() for name in actions.split(",")) if actions else ACTIONS
     for name in chosen:
         if name not in ACTIONS:
-            raise BadArgument(f"failed to find Action {name} as given in the config, ignore it")
+            raise InvalidArgument(f"failed to find Action {name} as given in the config, ignore it")
     return KaiConfiguration(actions=chosen, tiers=tuple(tiers) or DEFAULT_TIERS, queue_depth=queue_depth)
 
 
@@ -187,7 +187,7 @@ class KaiPolicy(Struct, frozen=True, kw_only=True, tag="KAI", tag_field="engine"
 
     conf: str = ""
     """Text of the scheduler configuration; empty means KAI's default."""
-    parameters: Parameters = Parameters()
+    parameters: SchedulerFlags = SchedulerFlags()
     default_queue: str = "default-queue"
     """The queue of pods without a queue label; if it is missing, it is created without limits (not in named shards)."""
     usage: UsagePolicy | None = None

@@ -36,22 +36,22 @@ class SolverScenario(Protocol):
         ...
 
 
-class NoNodes(Exception):
+class NoSuitableNodes(Exception):
     """No node set is suitable for the job, so the attempt to place it ends."""
 
 
-class NoScore(Exception):
+class CannotScore(Exception):
     """A plugin cannot score the node, so the node is left out."""
 
 
-Contest = Callable[
+QueueComparison = Callable[
     [QueueState, QueueState, PodGroupInfo | None, PodGroupInfo | None, Sequence[PodGroupInfo], Sequence[PodGroupInfo]],
     int,
 ]
 """Compares two queues by which comes first; the arguments are both queues, their next jobs, and their victims."""
-OverQueue = Callable[[PodGroupInfo, Sequence[PodInfo]], OverCapacity | None]
+FindExceededQueue = Callable[[PodGroupInfo, Sequence[PodInfo]], OverCapacity | None]
 """Returns the queue whose quota or limit the job would exceed with these tasks; None if there is none."""
-Subsets = Callable[
+SubsetNodes = Callable[
     [PodGroupInfo, SubGroup | PodSetInfo, Mapping[str, PodSetInfo], Sequence[PodInfo], NodeSet], list[NodeSet]
 ]
 """Splits a set of nodes into those that a group of the job may be placed on, best first.
@@ -60,7 +60,7 @@ The arguments are the job, the group, its pod sets by name, the tasks to place, 
 """
 
 
-class Scorer(Struct, frozen=True):
+class NodeScorer(Struct, frozen=True):
     """A plugin's node score, and its band: the maximum or the unit of the score."""
 
     plugin: str
@@ -68,7 +68,7 @@ class Scorer(Struct, frozen=True):
     score: Callable[[PodInfo, KaiNodeInfo], float]
 
 
-class Measure(Protocol):
+class RelativeNodeScorer(Protocol):
     """A node score that is relative to the values of all nodes."""
 
     plugin: str
@@ -77,7 +77,7 @@ class Measure(Protocol):
     def measure(self, task: PodInfo, node: KaiNodeInfo) -> float | None:
         """The value of the node that is compared; None for a node that is left out."""
 
-    def weigh(self, value: float | None, least: float, most: float) -> float:
+    def score(self, value: float | None, minimum: float, maximum: float) -> float:
         """The node's score from its value, and from the least and greatest value of all nodes."""
 
 
@@ -89,32 +89,34 @@ class KaiFunctions:
 
     def __init__(self) -> None:
         self.gpu_order: list[Callable[[PodInfo, KaiNodeInfo, str], float]] = []
-        self.node_order: list[Scorer] = []
-        """Node scores; they depend on the task's shape and the node's kind, and else only on keys in `standing`."""
-        self.standing: list[Callable[[PodInfo], Hashable]] = []
+        self.node_order: list[NodeScorer] = []
+        """Node scores; they depend on the task's shape and the node's kind, and else only on keys in `score_keys`."""
+        self.score_keys: list[Callable[[PodInfo], Hashable]] = []
         """Keys of everything else that scores depend on: while they are equal, so are the scores."""
-        self.measures: list[Measure] = []
+        self.relative_scores: list[RelativeNodeScorer] = []
         self.job_order: list[Callable[[PodGroupInfo, PodGroupInfo], int]] = []
         self.pod_set_order: list[Callable[[PodSetInfo, PodSetInfo], int]] = []
         self.task_order: list[Callable[[PodInfo, PodInfo], int]] = []
-        self.queue_order: list[Contest] = []
+        self.queue_order: list[QueueComparison] = []
         self.may_reclaim: list[Callable[[PodGroupInfo], bool]] = []
         self.reclaim_victims: list[Callable[[PodGroupInfo, PodGroupInfo], bool]] = []
         self.preempt_victims: list[Callable[[PodGroupInfo, PodGroupInfo], bool]] = []
         self.reclaim_scenarios: list[Callable[[SolverScenario], bool]] = []
         self.preempt_scenarios: list[Callable[[SolverScenario], bool]] = []
-        self.solution_starts: list[Callable[[], None]] = []
+        self.on_solution_start: list[Callable[[], None]] = []
         self.queue_use: list[Callable[[QueueState], str]] = []
-        self.over_quota: list[OverQueue] = []
-        self.over_capacity: list[OverQueue] = []
+        self.over_quota: list[FindExceededQueue] = []
+        self.over_capacity: list[FindExceededQueue] = []
         self.over_capacity_on_node: list[Callable[[PodInfo, PodGroupInfo, KaiNodeInfo], OverCapacity | None]] = []
-        self.subsets: list[Subsets] = []
+        self.subsets: list[SubsetNodes] = []
         self.pre_predicates: list[Callable[[PodInfo, PodGroupInfo], str | None]] = []
         self.predicates: list[Callable[[PodInfo, PodGroupInfo, KaiNodeInfo], NodeError | None]] = []
-        self.verdicts: list[Callable[[PodInfo, PodGroupInfo, KaiNodeInfo], Iterator[tuple[str, NodeError]]]] = []
+        self.all_predicate_errors: list[
+            Callable[[PodInfo, PodGroupInfo, KaiNodeInfo], Iterator[tuple[str, NodeError]]]
+        ] = []
         """All errors of the predicates for a node, each with the predicate's name."""
-        self.fixed_predicates: list[Callable[[PodInfo, KaiNodeInfo], bool]] = []
+        self.node_only_predicates: list[Callable[[PodInfo, KaiNodeInfo], bool]] = []
         """Predicates whose result never changes in a session; False excludes the node."""
-        self.before_job: list[Callable[[PodGroupInfo], None]] = []
-        self.allocated: list[Callable[[PodInfo], None]] = []
-        self.deallocated: list[Callable[[PodInfo], None]] = []
+        self.on_job_placement_start: list[Callable[[PodGroupInfo], None]] = []
+        self.on_allocate: list[Callable[[PodInfo], None]] = []
+        self.on_deallocate: list[Callable[[PodInfo], None]] = []

@@ -1,7 +1,7 @@
 """Messages of KAI 0.13, word for word, and the errors of jobs, tasks and nodes that they come from.
 
 Upstream: api/unschedule_info (messages), api/common_info job_errors and pod_errors (`JobError`, `TaskErrors`),
-NewFitErrorInsufficientResource (`lacking`).
+NewFitErrorInsufficientResource (`insufficient_resources_error`).
 """
 
 from collections import Counter
@@ -10,28 +10,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, ResourceRequirements, accommodates
+from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, ResourceRequirements, fits_whole_devices
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.fair_share.division import UNLIMITED
 
 _GB, _CORE = 1_000_000_000, 1000
 
 
-def number(value: float, unit: float = 1) -> str:
+def format_number(value: float, unit: float = 1) -> str:
     """Format a value in multiples of `unit`, truncated to three decimals; -1 is Unlimited."""
     if value == UNLIMITED:
         return "Unlimited"
-    return digits(value / unit)
+    return format_decimals(value / unit)
 
 
-def digits(value: float) -> str:
+def format_decimals(value: float) -> str:
     """Format a number with at most three decimals, truncated."""
     whole, _, rest = f"{value:.6f}".partition(".")
     rest = rest[:3].rstrip("0")
     return f"{whole}.{rest}" if rest else whole
 
 
-def over_limit(queue: str, name: str, limit: float, used: float, requested: float) -> str:
+def over_limit_message(queue: str, name: str, limit: float, used: float, requested: float) -> str:
     """The message of a job whose request exceeds the limit of a queue for a resource."""
     obj, unit, scale = {
         "GPU": ("GPUs", "GPUs", 1),
@@ -39,42 +39,43 @@ def over_limit(queue: str, name: str, limit: float, used: float, requested: floa
         "Memory": ("memory", "GB", _GB),
     }[name]
     return (
-        f"{queue} quota has reached the allowable limit of {obj}. Limit is {number(limit, scale)} {unit},"
-        f" currently {number(used, scale)} {unit} allocated and workload requested {number(requested, scale)} {unit}"
+        f"{queue} quota has reached the allowable limit of {obj}. Limit is {format_number(limit, scale)} {unit},"
+        f" currently {format_number(used, scale)} {unit} allocated"
+        f" and workload requested {format_number(requested, scale)} {unit}"
     )
 
 
-def over_quota(queue: str, name: str, deserved: float, used: float, requested: float) -> str:
+def over_quota_message(queue: str, name: str, deserved: float, used: float, requested: float) -> str:
     """The message of a non-preemptible job whose request exceeds the quota of a queue for a resource."""
     obj, unit, scale = {
         "GPU": ("GPUs", "GPUs", 1),
         "CPU": ("CPU cores", "cores", _CORE),
         "Memory": ("GB memory", "GB", _GB),
     }[name]
-    asked = f"{requested:g}" if name == "GPU" else number(requested, scale)
+    asked = f"{requested:g}" if name == "GPU" else format_number(requested, scale)
     return (
         f"Non-preemptible workload is over quota. Workload requested {asked} {obj}, but {queue} quota is"
-        f" {number(deserved, scale)} {unit}, while {number(used, scale)} {unit} are already allocated for"
+        f" {format_number(deserved, scale)} {unit}, while {format_number(used, scale)} {unit} are already allocated for"
         " non-preemptible pods. Use a preemptible workload to go over quota."
     )
 
 
-def preempted(pod: str, by: str) -> str:
+def preempted_message(pod: str, by: str) -> str:
     """The message of an eviction by the preempt action."""
     return f"Pod {pod} was preempted by higher priority workload {by}"
 
 
-def reclaimed(pod: str, by: str) -> str:
+def reclaimed_message(pod: str, by: str) -> str:
     """The message of an eviction by the reclaim action."""
     return f"Pod {pod} was preempted by workload {by}."
 
 
-def consolidated(pod: str) -> str:
+def consolidated_message(pod: str) -> str:
     """The message of an eviction by the consolidation action."""
     return f"Pod {pod} was preempted and rescheduled due to bin packing (resource consolidation) procedure"
 
 
-def gang_evicted(pod: str, minimum: int, sub_group: str = "") -> str:
+def stale_gang_message(pod: str, minimum: int, sub_group: str = "") -> str:
     """The message of an eviction because the pod's gang is stale."""
     where = f" in sub-group {sub_group}" if sub_group else ""
     return (
@@ -82,23 +83,22 @@ def gang_evicted(pod: str, minimum: int, sub_group: str = "") -> str:
     )
 
 
-def queue_use(
+def queue_usage_message(
     queue: str, used: dict[str, float], quota: dict[str, float], fair: dict[str, float], priority: int
 ) -> str:
     """A text with a queue's usage, quota, fair share and priority."""
     return (
-        f"{queue} uses <{_amounts(used)}> with a quota of <{_amounts(quota)}>, fair-share of <{_amounts(fair)}>"
-        f" and queue priority of <{priority}>."
+        f"{queue} uses <{_amounts_text(used)}> with a quota of <{_amounts_text(quota)}>,"
+        f" fair-share of <{_amounts_text(fair)}> and queue priority of <{priority}>."
     )
 
 
-def _amounts(of: dict[str, float]) -> str:
-    return (
-        f"GPU: {number(of['GPU'])}, CPU: {number(of['CPU'], _CORE)} (cores), memory: {number(of['Memory'], _GB)} (GB)"
-    )
+def _amounts_text(of: dict[str, float]) -> str:
+    cores, gigabytes = format_number(of["CPU"], _CORE), format_number(of["Memory"], _GB)
+    return f"GPU: {format_number(of['GPU'])}, CPU: {cores} (cores), memory: {gigabytes} (GB)"
 
 
-def insufficient(obj: str, requested: str, used: str, capacity: str, gang: bool) -> str:
+def insufficient_reason(obj: str, requested: str, used: str, capacity: str, gang: bool) -> str:
     """The reason of a node that has too little of the resource `obj`; without numbers for gangs."""
     if gang:
         return f"Node didn't have enough resources: {obj}, taking all considerations into account"
@@ -106,10 +106,10 @@ def insufficient(obj: str, requested: str, used: str, capacity: str, gang: bool)
 
 
 NO_NODES = "no nodes with enough resources were found"
-UNABLE = "Unable to schedule podgroup"
-UNABLE_POD = "Unable to schedule pod"
+UNABLE_TO_SCHEDULE = "Unable to schedule podgroup"
+UNABLE_TO_SCHEDULE_POD = "Unable to schedule pod"
 NO_QUEUE = "QueueDoesNotExist"
-TOO_FEW = "Not enough resources for the workload"
+NOT_ENOUGH_PODS = "Not enough resources for the workload"
 POD_ERRORS = "PodSchedulingErrors"
 OVER_LIMIT = "OverLimit"
 OVER_QUOTA = "NonPreemptibleOverQuota"
@@ -133,15 +133,15 @@ class JobError(Struct, frozen=True, kw_only=True):
         return f"<{self.domain}>: {text}" if self.domain else text
 
 
-def explain(errors: Sequence[JobError]) -> str:
+def explain_errors(errors: Sequence[JobError]) -> str:
     """All errors of a job with their details in one text, as in KAI's events."""
-    reason = errors[0].reason if len(errors) == 1 else UNABLE
+    reason = errors[0].reason if len(errors) == 1 else UNABLE_TO_SCHEDULE
     return f"\n{reason}." + "".join(sorted(f"\n{error.detail}." for error in errors))
 
 
-def summary(errors: Sequence[JobError]) -> str:
+def summarise_errors(errors: Sequence[JobError]) -> str:
     """All errors of a job in one text: short messages, with the number of equal ones."""
-    reason = errors[0].reason if len(errors) == 1 else UNABLE
+    reason = errors[0].reason if len(errors) == 1 else UNABLE_TO_SCHEDULE
     counted = Counter(message for error in errors for message in error.messages)
     lines = sorted(f"{n} {message}" if n > 1 else message for message, n in counted.items())
     text = ". \n".join(lines)
@@ -165,7 +165,7 @@ class TaskErrors:
     @property
     def message(self) -> str:
         """The short text: the reasons, each with the number of nodes that gave it."""
-        lines = histogram(error.reasons for error in self.nodes.values())
+        lines = count_reasons(error.reasons for error in self.nodes.values())
         text = self.text or NO_NODES
         return f"{text}: {lines}." if lines else text
 
@@ -177,7 +177,7 @@ class TaskErrors:
         return "".join(sorted(lines))
 
 
-def histogram(reasons: Iterable[Sequence[str]]) -> str:
+def count_reasons(reasons: Iterable[Sequence[str]]) -> str:
     """Reasons with the number of nodes, sorted as texts; the argument has the reasons of each node."""
     counted = Counter(reason for group in reasons for reason in group)
     return ". \n".join(sorted(f"{n} {reason}" for reason, n in counted.items()))
@@ -186,73 +186,76 @@ def histogram(reasons: Iterable[Sequence[str]]) -> str:
 _SHORT = "node(s) didn't have enough resources: "
 
 
-def misfit(task: PodInfo, node: KaiNodeInfo, gang: bool) -> NodeError | None:
+def node_misfit(task: PodInfo, node: KaiNodeInfo, gang: bool) -> NodeError | None:
     """What the node lacks for the task; None if its idle resources fit the request when shared GPUs are left aside."""
-    if node.valid_portion(task.request) and accommodates(node.idle, task.request):
+    if node.is_valid_portion(task.request) and fits_whole_devices(node.idle, task.request):
         return None
-    used = node.used.clone()
+    used = node.used.copy()
     used.gpus += node.shared.count
-    return lacking(task.request, used, node.allocatable, node.gpu_memory, gang)
+    return insufficient_resources_error(task.request, used, node.allocatable, node.gpu_memory, gang)
 
 
-def lacking(
+def insufficient_resources_error(
     request: ResourceRequirements, used: ResourceAmounts, capacity: ResourceAmounts, gpu_memory: int, gang: bool
 ) -> NodeError:
     """The error of a node, with a reason and details for every resource of which less is left than requested."""
-    found = [*_gpus(request, used, capacity, gpu_memory, gang), *_others(request, used, capacity, gang)]
+    found = [*_lacking_gpus(request, used, capacity, gpu_memory, gang), *_lacking_others(request, used, capacity, gang)]
     return NodeError(tuple(short for short, _ in found), tuple(full for _, full in found))
 
 
-def _gpus(
+def _lacking_gpus(
     request: ResourceRequirements, used: ResourceAmounts, capacity: ResourceAmounts, gpu_memory: int, gang: bool
 ) -> Iterator[tuple[str, str]]:
     if request.mig:
         for name, count in request.mig.items():
             has, taken = capacity.scalars.get(name, 0), used.scalars.get(name, 0)
             if has - taken < count:
-                yield f"node(s) didn't have enough of mig profile: {name}", _counted(name, count, taken, has, gang)
+                yield (
+                    f"node(s) didn't have enough of mig profile: {name}",
+                    _insufficient_count(name, count, taken, has, gang),
+                )
         return
     if request.gpus > capacity.gpus - used.gpus:
-        numbers = (gpu_text(request), f"{used.gpus:.3g}", f"{capacity.gpus:.3g}")
-        yield f"{_SHORT}GPUs", insufficient("GPUs", *numbers, gang)
+        numbers = (format_gpus(request), f"{used.gpus:.3g}", f"{capacity.gpus:.3g}")
+        yield f"{_SHORT}GPUs", insufficient_reason("GPUs", *numbers, gang)
     if request.gpu_memory > gpu_memory:
-        yield f"{_SHORT}GPU memory", _gpu_memory(request.gpu_memory, gpu_memory, gang)
+        yield f"{_SHORT}GPU memory", _insufficient_gpu_memory(request.gpu_memory, gpu_memory, gang)
 
 
-def _others(
+def _lacking_others(
     request: ResourceRequirements, used: ResourceAmounts, capacity: ResourceAmounts, gang: bool
 ) -> Iterator[tuple[str, str]]:
     if int(request.cpu) > int(capacity.cpu - used.cpu):
-        cores = [digits(value / 1000) for value in (request.cpu, used.cpu, capacity.cpu)]
-        yield f"{_SHORT}CPU cores", insufficient("CPU cores", cores[0], cores[1], cores[2], gang)
+        cores = [format_decimals(value / 1000) for value in (request.cpu, used.cpu, capacity.cpu)]
+        yield f"{_SHORT}CPU cores", insufficient_reason("CPU cores", cores[0], cores[1], cores[2], gang)
     if request.memory > capacity.memory - used.memory:
-        sizes = [digits(value / 1e9) for value in (request.memory, used.memory, capacity.memory)]
-        yield f"{_SHORT}memory", insufficient("memory", sizes[0], sizes[1], sizes[2], gang)
+        sizes = [format_decimals(value / 1e9) for value in (request.memory, used.memory, capacity.memory)]
+        yield f"{_SHORT}memory", insufficient_reason("memory", sizes[0], sizes[1], sizes[2], gang)
     for name, count in request.scalars.items():
         has, taken = capacity.scalars.get(name, 0), used.scalars.get(name, 0)
         if has - taken < count:
-            yield f"{_SHORT}{name}", _counted(name, count, taken, has, gang)
+            yield f"{_SHORT}{name}", _insufficient_count(name, count, taken, has, gang)
 
 
-def _counted(name: str, count: int, used: int, capacity: int, gang: bool) -> str:
+def _insufficient_count(name: str, count: int, used: int, capacity: int, gang: bool) -> str:
     if gang:
-        return insufficient(name, "", "", "", gang)
+        return insufficient_reason(name, "", "", "", gang)
     return f"Node didn't have enough resource: {name}, requested: {count}, used: {used}, capacity: {capacity}"
 
 
-def _gpu_memory(asked: int, each: int, gang: bool) -> str:
+def _insufficient_gpu_memory(asked: int, each: int, gang: bool) -> str:
     if gang:
-        return insufficient("GPU memory", "", "", "", gang)
+        return insufficient_reason("GPU memory", "", "", "", gang)
     return (
         f"Node didn't have enough resources: Each gpu on the node has a gpu memory capacity of {each} Mib."
         f" {asked} Mib of gpu memory has been requested."
     )
 
 
-def gpu_text(request: ResourceRequirements) -> str:
+def format_gpus(request: ResourceRequirements) -> str:
     """The GPUs of a request as text, as KAI prints them."""
-    if request.fractional and request.count > 1:
+    if request.is_fractional and request.count > 1:
         return f"{request.count} X {request.portion:.3g}"
     if request.claims:
-        return f"{request.claimed:.3g} as DRA gpu claims "
+        return f"{request.dra_gpus:.3g} as DRA gpu claims "
     return f"{request.gpus:.3g}"

@@ -28,35 +28,35 @@ from gpuconsole.scheduling.kai.api.jobs import (
     PodSetInfo,
     SubGroup,
     TopologyInfo,
-    sum_to_allocate,
+    request_to_allocate,
     tasks_to_allocate,
 )
 from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, KaiNodeInfo, fits_shared
 from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
 from gpuconsole.scheduling.kai.api.tasks import ClaimIndex, KaiPodStatus, PodInfo
-from gpuconsole.scheduling.kai.config import KaiConfiguration, Parameters
+from gpuconsole.scheduling.kai.config import KaiConfiguration, SchedulerFlags
 from gpuconsole.scheduling.kai.fair_share.division import QueueState
 from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity
-from gpuconsole.scheduling.kai.functions import KaiFunctions, Measure, NodeSet, NoScore, SolverScenario
-from gpuconsole.scheduling.kai.messages import NodeError, TaskErrors, misfit
+from gpuconsole.scheduling.kai.functions import CannotScore, KaiFunctions, NodeSet, RelativeNodeScorer, SolverScenario
+from gpuconsole.scheduling.kai.messages import NodeError, TaskErrors, node_misfit
 from gpuconsole.scheduling.kube.inter_pod_affinity import has_pod_affinity
 from gpuconsole.scheduling.kube.volumes import Storage, VolumeBindingPlan
 
-MOST = 16
+MAX_RANKINGS = 16
 """Most rankings, and most groupings of nodes, that a session caches."""
 _Class = tuple[float, tuple[float | None, ...]]
 """Sum of a node's scores that do not depend on other nodes, and its measures."""
 
 
 class _Outcome(Struct, frozen=True):
-    """Result of a node for a task; a node without `base` is left out of the ranking."""
+    """Result of a node for a task; a node without `base_score` is left out of the ranking."""
 
     measures: tuple[float | None, ...]
     lacking: bool = False
     """Its idle and releasing resources are too few."""
     refused: bool = False
     """A fixed predicate excludes it."""
-    base: float | None = None
+    base_score: float | None = None
 
 
 class Rankings:
@@ -64,173 +64,173 @@ class Rankings:
 
     def __init__(self, session: KaiSession) -> None:
         self._session = session
-        self._kept: dict[Hashable, Ranking] = {}
-        self._groups: dict[int, Groups] = {}
+        self._rankings: dict[Hashable, Ranking] = {}
+        self._groups: dict[int, NodeGroups] = {}
 
-    def of(self, task: PodInfo, nodes: NodeSet) -> Ranking:
+    def ranking_of(self, task: PodInfo, nodes: NodeSet) -> Ranking:
         """The ranking of these nodes for the task, up to date."""
         functions = self._session.functions
-        key = (id(nodes), task.shape, tuple(ask(task) for ask in functions.standing))
-        found = self._kept.get(key)
+        key = (id(nodes), task.equivalence_key, tuple(ask(task) for ask in functions.score_keys))
+        found = self._rankings.get(key)
         if found is None:
-            if len(self._kept) >= MOST:
-                del self._kept[next(iter(self._kept))]
-            found = self._kept[key] = Ranking(self._session, task, self._grouped(nodes))
+            if len(self._rankings) >= MAX_RANKINGS:
+                del self._rankings[next(iter(self._rankings))]
+            found = self._rankings[key] = Ranking(self._session, task, self._grouped(nodes))
         found.refresh(task)
         return found
 
-    def _grouped(self, nodes: NodeSet) -> Groups:
+    def _grouped(self, nodes: NodeSet) -> NodeGroups:
         found = self._groups.get(id(nodes))
         if found is None:
-            if len(self._groups) >= MOST:
+            if len(self._groups) >= MAX_RANKINGS:
                 del self._groups[next(iter(self._groups))]
-            found = self._groups[id(nodes)] = Groups(nodes, self._session.changes)
+            found = self._groups[id(nodes)] = NodeGroups(nodes, self._session.changes)
         found.refresh()
         return found
 
 
-class Groups:
-    """Groups a set of nodes by kind (`KaiNodeInfo.kind`), so that equal nodes are scored once. Mutates."""
+class NodeGroups:
+    """Groups a set of nodes by kind (`KaiNodeInfo.equivalence_key`), so that equal nodes are scored once. Mutates."""
 
     def __init__(self, nodes: NodeSet, changes: Sequence[str]) -> None:
         self._nodes = nodes
         """Held so that its id, a key of groupings and rankings, is not reused."""
-        self._changes, self._seen = changes, len(changes)
+        self._changes, self._changes_seen = changes, len(changes)
         self.by_name = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
-        self._kinds: dict[Hashable, int] = {}
+        self._group_numbers: dict[Hashable, int] = {}
         """Kind of nodes → its number, which is quicker to look up."""
-        self._kind_of: dict[str, tuple[Hashable, int]] = {}
+        self._group_by_node: dict[str, tuple[Hashable, int]] = {}
         self.names: dict[int, list[str]] = {}
         """The nodes of each kind, by name."""
-        self._listed = {name: self.kind(name) for name in self.by_name}
-        """The kind under which `names` lists each node; `kind` may already be newer."""
-        for name, kind in self._listed.items():
+        self._is_listed = {name: self.group_of(name) for name in self.by_name}
+        """The kind under which `names` lists each node; `group_of` may already be newer."""
+        for name, kind in self._is_listed.items():
             self.names.setdefault(kind, []).append(name)
 
     def refresh(self) -> None:
         """Regroup the nodes that changed."""
-        if self._seen == len(self._changes):
+        if self._changes_seen == len(self._changes):
             return
-        changed = dict.fromkeys(self._changes[self._seen :])
-        self._seen = len(self._changes)
+        changed = dict.fromkeys(self._changes[self._changes_seen :])
+        self._changes_seen = len(self._changes)
         for name in changed:
             if name in self.by_name:
-                self._move(name)
+                self._regroup(name)
 
-    def kind(self, name: str) -> int:
+    def group_of(self, name: str) -> int:
         """The number of the node's kind as it is now."""
-        kind = self.by_name[name].kind
-        known = self._kind_of.get(name)
+        kind = self.by_name[name].equivalence_key
+        known = self._group_by_node.get(name)
         if known is None or known[0] is not kind:
-            known = self._kind_of[name] = (kind, self._kinds.setdefault(kind, len(self._kinds)))
+            known = self._group_by_node[name] = (kind, self._group_numbers.setdefault(kind, len(self._group_numbers)))
         return known[1]
 
-    def _move(self, name: str) -> None:
+    def _regroup(self, name: str) -> None:
         """List the node under its current kind."""
-        before, kind = self._listed[name], self.kind(name)
+        before, kind = self._is_listed[name], self.group_of(name)
         if before != kind:
             names = self.names[before]
             del names[bisect_left(names, name)]
             insort(self.names.setdefault(kind, []), name)
-            self._listed[name] = kind
+            self._is_listed[name] = kind
 
 
 class Ranking:
     """Order of a set of nodes by score, for tasks of one shape. Mutates."""
 
-    def __init__(self, session: KaiSession, task: PodInfo, groups: Groups) -> None:
-        self._functions, self._changes, self._seen = session.functions, session.changes, len(session.changes)
+    def __init__(self, session: KaiSession, task: PodInfo, groups: NodeGroups) -> None:
+        self._functions, self._changes, self._changes_seen = session.functions, session.changes, len(session.changes)
         self._groups, self._by_name = groups, groups.by_name
-        self._outcomes: dict[int, _Outcome] = {}
+        self._evaluations: dict[int, _Outcome] = {}
         """Result by kind of node."""
-        self._choosy = task.choosy or any(ask(task) is not None for ask in session.functions.standing)
+        self._selects_nodes = task.selects_nodes or any(ask(task) is not None for ask in session.functions.score_keys)
         self._classes: dict[_Class, list[str]] = {}
         self._class_of: dict[str, _Class] = {}
         self._measured: dict[str, tuple[float | None, ...]] = {}
-        self._counts: list[Counter[float]] = [Counter() for _ in self._functions.measures]
+        self._counts: list[Counter[float]] = [Counter() for _ in self._functions.relative_scores]
         self._lacking: dict[str, dict[bool, NodeError | None]] = {}
         """Nodes that have too little for the task → fit error by whether the job is a gang, once worded."""
         self._refused: dict[str, None] = {}
         """Nodes that a fixed predicate excludes, in order."""
-        self._place_all(task)
+        self._rank_all(task)
 
     def refresh(self, task: PodInfo) -> None:
         """Score the nodes that changed again."""
-        if self._seen == len(self._changes):
+        if self._changes_seen == len(self._changes):
             return
-        changed = dict.fromkeys(self._changes[self._seen :])
-        self._seen = len(self._changes)
+        changed = dict.fromkeys(self._changes[self._changes_seen :])
+        self._changes_seen = len(self._changes)
         for name in changed:
             node = self._by_name.get(name)
             if node is not None:
-                self._leave(name)
-                self._place_one(self._outcome(task, node), name, insort)
+                self._remove_node(name)
+                self._rank_one(self._cached_evaluation(task, node), name, insort)
 
-    def _place_all(self, task: PodInfo) -> None:
-        if self._choosy:
+    def _rank_all(self, task: PodInfo) -> None:
+        if self._selects_nodes:
             for name, node in self._by_name.items():
-                self._place_one(self._evaluate(task, node), name, list.append)
+                self._rank_one(self._evaluate(task, node), name, list.append)
             return
         for names in self._groups.names.values():
             if names:
-                self._place(self._outcome(task, self._by_name[names[0]]), names)
+                self._rank_many(self._cached_evaluation(task, self._by_name[names[0]]), names)
         self._lacking = {name: {} for name in sorted(self._lacking)}
         self._refused = dict.fromkeys(sorted(self._refused))
         for names in self._classes.values():
             names.sort()
 
-    def _place_one(self, outcome: _Outcome, name: str, insert: Callable[[list[str], str], None]) -> None:
-        measures = self._measured[name] = outcome.measures
+    def _rank_one(self, evaluation: _Outcome, name: str, insert: Callable[[list[str], str], None]) -> None:
+        measures = self._measured[name] = evaluation.measures
         for counts, value in zip(self._counts, measures, strict=True):
             if value is not None:
                 counts[value] += 1
-        if outcome.lacking:
+        if evaluation.lacking:
             self._lacking[name] = {}
-        elif outcome.refused:
+        elif evaluation.refused:
             self._refused[name] = None
-        elif outcome.base is not None:
-            found = self._class_of[name] = (outcome.base, measures)
+        elif evaluation.base_score is not None:
+            found = self._class_of[name] = (evaluation.base_score, measures)
             insert(self._classes.setdefault(found, []), name)
 
-    def _place(self, outcome: _Outcome, names: Sequence[str]) -> None:
-        """`_place_one` for many equal nodes; the caller sorts the lists."""
-        measures = outcome.measures
+    def _rank_many(self, evaluation: _Outcome, names: Sequence[str]) -> None:
+        """`_rank_one` for many equal nodes; the caller sorts the lists."""
+        measures = evaluation.measures
         self._measured.update(dict.fromkeys(names, measures))
         for counts, value in zip(self._counts, measures, strict=True):
             if value is not None:
                 counts[value] += len(names)
-        if outcome.lacking:
+        if evaluation.lacking:
             self._lacking.update((name, {}) for name in names)
-        elif outcome.refused:
+        elif evaluation.refused:
             self._refused.update(dict.fromkeys(names))
-        elif outcome.base is not None:
-            found = (outcome.base, measures)
+        elif evaluation.base_score is not None:
+            found = (evaluation.base_score, measures)
             self._class_of.update(dict.fromkeys(names, found))
             self._classes.setdefault(found, []).extend(names)
 
-    def _outcome(self, task: PodInfo, node: KaiNodeInfo) -> _Outcome:
+    def _cached_evaluation(self, task: PodInfo, node: KaiNodeInfo) -> _Outcome:
         """The node's result, shared by nodes of its kind unless the task selects nodes by name or label."""
-        if self._choosy:
+        if self._selects_nodes:
             return self._evaluate(task, node)
-        kind = self._groups.kind(node.name)
-        known = self._outcomes.get(kind)
+        kind = self._groups.group_of(node.name)
+        known = self._evaluations.get(kind)
         if known is None:
-            known = self._outcomes[kind] = self._evaluate(task, node)
+            known = self._evaluations[kind] = self._evaluate(task, node)
         return known
 
     def _evaluate(self, task: PodInfo, node: KaiNodeInfo) -> _Outcome:
         functions = self._functions
-        measures = tuple(m.measure(task, node) for m in functions.measures)
-        if not node.fits(task):
+        measures = tuple(m.measure(task, node) for m in functions.relative_scores)
+        if not node.is_allocatable_or_pipelinable(task):
             return _Outcome(measures, lacking=True)
-        if not all(allows(task, node) for allows in functions.fixed_predicates):
+        if not all(allows(task, node) for allows in functions.node_only_predicates):
             return _Outcome(measures, refused=True)
         try:
-            return _Outcome(measures, base=sum(scorer.score(task, node) for scorer in functions.node_order))
-        except NoScore:
+            return _Outcome(measures, base_score=sum(scorer.score(task, node) for scorer in functions.node_order))
+        except CannotScore:
             return _Outcome(measures)
 
-    def _leave(self, name: str) -> None:
+    def _remove_node(self, name: str) -> None:
         for counts, value in zip(self._counts, self._measured[name], strict=True):
             if value is not None:
                 counts[value] -= 1
@@ -245,49 +245,49 @@ class Ranking:
             if not names:
                 del self._classes[found]
 
-    def in_order(self) -> Iterator[KaiNodeInfo]:
+    def nodes_in_order(self) -> Iterator[KaiNodeInfo]:
         """The nodes that could take the task, best first."""
-        ranges = [span(counts) for counts in self._counts]
+        ranges = [value_range(counts) for counts in self._counts]
         by_total: dict[float, list[list[str]]] = {}
         for found, names in self._classes.items():
-            by_total.setdefault(_total(found, self._functions.measures, ranges), []).append(names)
+            by_total.setdefault(_total_score(found, self._functions.relative_scores, ranges), []).append(names)
         for total in sorted(by_total, reverse=True):
             equal_class = by_total[total]
             for name in equal_class[0] if len(equal_class) == 1 else heapq.merge(*equal_class):
                 yield self._by_name[name]
 
-    def unfit(self, task: PodInfo, gang: bool) -> Mapping[str, NodeError]:
+    def lacking_nodes(self, task: PodInfo, gang: bool) -> Mapping[str, NodeError]:
         """The nodes with insufficient resources, and what each lacks; for gangs without numbers."""
         found: dict[str, NodeError] = {}
         for name, known in self._lacking.items():
             if gang not in known:
                 node = self._by_name[name]
-                known[gang] = None if node.fits_idle(task) else misfit(task, node, gang)
+                known[gang] = None if node.is_allocatable(task) else node_misfit(task, node, gang)
             error = known[gang]
             if error is not None:
                 found[name] = error
         return found
 
-    def refused(self) -> Iterator[KaiNodeInfo]:
+    def refused_nodes(self) -> Iterator[KaiNodeInfo]:
         """The nodes that cannot take the task whatever is free on them."""
         return (self._by_name[name] for name in self._refused)
 
 
-def span(values: Collection[float]) -> tuple[float, float]:
+def value_range(values: Collection[float]) -> tuple[float, float]:
     """(lowest, highest) of the values, the latter at least 0; (infinity, 0) without values."""
     return (min(values), max(0.0, *values)) if values else (float("inf"), 0.0)
 
 
-def _total(found: _Class, measures: Sequence[Measure], ranges: Sequence[tuple[float, float]]) -> float:
+def _total_score(found: _Class, measures: Sequence[RelativeNodeScorer], ranges: Sequence[tuple[float, float]]) -> float:
     base, values = found
-    return base + sum(m.weigh(value, *span) for m, value, span in zip(measures, values, ranges, strict=True))
+    return base + sum(m.score(value, *span) for m, value, span in zip(measures, values, ranges, strict=True))
 
 
 WHOLE_GPU = "-2"
 """Stands for an unused GPU in lists of GPUs that a task could share."""
 T = TypeVar("T")
 _CONFIGURATION = KaiConfiguration()
-_PARAMETERS = Parameters()
+_PARAMETERS = SchedulerFlags()
 
 
 class BoundTask(Struct, frozen=True):
@@ -309,13 +309,13 @@ class EvictedTask(Struct, frozen=True, kw_only=True):
     gang: int = 0
 
 
-class Pipelined(Struct, frozen=True):
+class PipelinedTask(Struct, frozen=True):
     """Decision: the task waits for releasing resources of its node."""
 
     task: PodInfo
 
 
-Decided = Union[BoundTask, EvictedTask, Pipelined]
+Decision = Union[BoundTask, EvictedTask, PipelinedTask]
 
 
 class KaiSession:
@@ -332,7 +332,7 @@ class KaiSession:
         storage: Storage | None = None,
         now: Time = 0,
         configuration: KaiConfiguration = _CONFIGURATION,
-        parameters: Parameters = _PARAMETERS,
+        parameters: SchedulerFlags = _PARAMETERS,
         least_gpu_memory: int = DEFAULT_GPU_MEMORY,
     ) -> None:
         self.jobs = {job.uid: job for job in sorted(jobs, key=lambda job: job.uid)}
@@ -341,12 +341,12 @@ class KaiSession:
         self.topologies, self.now = topologies, now
         self.claims = claims or ClaimIndex()
         self.storage = storage or Storage()
-        self.promised: dict[str, VolumeBindingPlan] = {}
+        self.assumed_volumes: dict[str, VolumeBindingPlan] = {}
         """Task → volumes assumed for its claims on its node."""
         self.configuration, self.parameters = configuration, parameters
         self.least_gpu_memory = least_gpu_memory
         self.functions = KaiFunctions()
-        self.decided: list[Decided] = []
+        self.decisions: list[Decision] = []
         self._groups = 0
         self.changes: list[str] = []
         """Names of nodes, one entry for each change of their accounting, in order."""
@@ -355,7 +355,7 @@ class KaiSession:
         self.all_nodes = list(self.nodes.values())
         self._rankings = Rankings(self)
 
-    def new_group(self) -> str:
+    def new_gpu_group(self) -> str:
         """A new sharing group name, for a GPU that starts to be shared."""
         self._groups += 1
         return f"new-gpu-{self._groups}"
@@ -364,19 +364,19 @@ class KaiSession:
 
     def bind(self, task: PodInfo) -> None:
         """Decide to bind a task to the node that it is allocated on."""
-        self.jobs[task.job].update(task, KaiPodStatus.BINDING)
-        self.decided.append(BoundTask(task))
+        self.jobs[task.job].update_status(task, KaiPodStatus.BINDING)
+        self.decisions.append(BoundTask(task))
 
     def evict(self, evicted: EvictedTask) -> None:
         """Decide to evict a task outside of any statement."""
         task = evicted.task
-        self.decided.append(evicted)
-        self.jobs[task.job].update(task, KaiPodStatus.RELEASING)
-        self.nodes[task.node].update(task)
-        self.tell(self.functions.deallocated, task)
+        self.decisions.append(evicted)
+        self.jobs[task.job].update_status(task, KaiPodStatus.RELEASING)
+        self.nodes[task.node].update_task(task)
+        self.call_handlers(self.functions.on_deallocate, task)
 
-    def tell(self, handlers: Sequence[Callable[[PodInfo], None]], task: PodInfo) -> None:
-        """Call plugins' handlers, `functions.allocated` or `functions.deallocated`, for a task."""
+    def call_handlers(self, handlers: Sequence[Callable[[PodInfo], None]], task: PodInfo) -> None:
+        """Call plugins' handlers, `functions.on_allocate` or `functions.on_deallocate`, for a task."""
         for handler in handlers:
             handler(task)
 
@@ -384,17 +384,17 @@ class KaiSession:
 
     def job_before(self, one: PodGroupInfo, other: PodGroupInfo) -> bool:
         """True if the first job comes first: by the plugins, then by creation time and uid."""
-        order = _first_word(self.functions.job_order, one, other)
+        order = _first_nonzero(self.functions.job_order, one, other)
         return order < 0 if order else (one.created, one.uid) < (other.created, other.uid)
 
     def task_before(self, one: PodInfo, other: PodInfo) -> bool:
         """True if the first task comes first: by the plugins, then by creation time and uid."""
-        order = _first_word(self.functions.task_order, one, other)
+        order = _first_nonzero(self.functions.task_order, one, other)
         return order < 0 if order else (one.spec.created, one.uid) < (other.spec.created, other.uid)
 
     def pod_set_before(self, one: PodSetInfo, other: PodSetInfo) -> bool:
         """True if the first pod set comes first: by the plugins, then by name."""
-        order = _first_word(self.functions.pod_set_order, one, other)
+        order = _first_nonzero(self.functions.pod_set_order, one, other)
         return order < 0 if order else one.name < other.name
 
     def queue_before(
@@ -413,13 +413,13 @@ class KaiSession:
 
     # Requests of a job
 
-    def choose(self, job: PodGroupInfo, really: bool) -> list[PodInfo]:
+    def tasks_to_allocate(self, job: PodGroupInfo, only_pending: bool) -> list[PodInfo]:
         """The tasks that must be placed together next (`tasks_to_allocate`)."""
-        return tasks_to_allocate(job, self.pod_set_before, self.task_before, really)
+        return tasks_to_allocate(job, self.pod_set_before, self.task_before, only_pending)
 
-    def needs(self, job: PodGroupInfo | None, really: bool = False) -> ResourceAmounts:
-        """Total request of the tasks that `choose` returns; nothing without a job."""
-        return sum_to_allocate(job, self.pod_set_before, self.task_before, really, self.least_gpu_memory)
+    def request_to_allocate(self, job: PodGroupInfo | None, only_pending: bool = False) -> ResourceAmounts:
+        """Total request of the tasks that `tasks_to_allocate` returns; nothing without a job."""
+        return request_to_allocate(job, self.pod_set_before, self.task_before, only_pending, self.least_gpu_memory)
 
     # Votes: for queues the first registered function decides; victims need the consent of all functions
 
@@ -427,51 +427,53 @@ class KaiSession:
         """True if the job may reclaim from other queues: only the first plugin with a function for this decides."""
         return bool(self.functions.may_reclaim) and self.functions.may_reclaim[0](job)
 
-    def reclaim_victim(self, reclaimer: PodGroupInfo, victim: PodGroupInfo) -> bool:
+    def is_reclaim_victim(self, reclaimer: PodGroupInfo, victim: PodGroupInfo) -> bool:
         """True if all plugins let the reclaimer take resources from the victim."""
         return all(allows(reclaimer, victim) for allows in self.functions.reclaim_victims)
 
-    def preempt_victim(self, preemptor: PodGroupInfo, victim: PodGroupInfo) -> bool:
+    def is_preempt_victim(self, preemptor: PodGroupInfo, victim: PodGroupInfo) -> bool:
         """True if all plugins let the preemptor preempt the victim."""
         return all(allows(preemptor, victim) for allows in self.functions.preempt_victims)
 
-    def reclaim_allowed(self, scenario: SolverScenario) -> bool:
+    def is_reclaim_allowed(self, scenario: SolverScenario) -> bool:
         """True if all plugins let the victims of the scenario be reclaimed together."""
         return all(allows(scenario) for allows in self.functions.reclaim_scenarios)
 
-    def preempt_allowed(self, scenario: SolverScenario) -> bool:
+    def is_preempt_allowed(self, scenario: SolverScenario) -> bool:
         """True if all plugins let the victims of the scenario be preempted together."""
         return all(allows(scenario) for allows in self.functions.preempt_scenarios)
 
-    def solution_starts(self) -> None:
+    def notify_solution_start(self) -> None:
         """Tell plugins that the search for victims of a job begins."""
-        for start in self.functions.solution_starts:
+        for start in self.functions.on_solution_start:
             start()
 
-    def over_quota(self, job: PodGroupInfo, tasks: Sequence[PodInfo]) -> OverCapacity | None:
+    def find_exceeded_quota(self, job: PodGroupInfo, tasks: Sequence[PodInfo]) -> OverCapacity | None:
         """The queue whose quota the tasks of a non-preemptible job would exceed; None if there is none."""
         return self.functions.over_quota[0](job, tasks) if self.functions.over_quota else None
 
-    def over_capacity(self, job: PodGroupInfo, tasks: Sequence[PodInfo]) -> OverCapacity | None:
+    def find_exceeded_capacity(self, job: PodGroupInfo, tasks: Sequence[PodInfo]) -> OverCapacity | None:
         """The queue whose limit or quota the tasks would exceed; None if there is none."""
         return self.functions.over_capacity[0](job, tasks) if self.functions.over_capacity else None
 
-    def over_capacity_on(self, task: PodInfo, job: PodGroupInfo, node: KaiNodeInfo) -> OverCapacity | None:
+    def find_exceeded_capacity_on_node(
+        self, task: PodInfo, job: PodGroupInfo, node: KaiNodeInfo
+    ) -> OverCapacity | None:
         """The queue whose limit or quota the task would exceed on this node; None if there is none."""
         functions = self.functions.over_capacity_on_node
         return functions[0](task, job, node) if functions else None
 
-    def queue_use(self, queue: QueueState) -> str:
+    def queue_usage_text(self, queue: QueueState) -> str:
         """Usage and quota of a queue as text."""
         return self.functions.queue_use[0](queue) if self.functions.queue_use else ""
 
-    def depth(self, action: str) -> int:
+    def queue_depth(self, action: str) -> int:
         """How many jobs of each queue an action tries at most; -1 means all."""
         return self.configuration.queue_depth.get(action, -1)
 
     # Nodes for a task
 
-    def subsets(
+    def subset_nodes(
         self,
         job: PodGroupInfo,
         group: SubGroup | PodSetInfo,
@@ -485,7 +487,7 @@ class KaiSession:
             sets = [part for whole in sets for part in split(job, group, pod_sets, tasks, whole)]
         return sets
 
-    def refusal(self, task: PodInfo, job: PodGroupInfo) -> str | None:
+    def prefilter_refusal(self, task: PodInfo, job: PodGroupInfo) -> str | None:
         """Why the task fits no node at all; None if it may fit one."""
         for ask in self.functions.pre_predicates:
             reason = ask(task, job)
@@ -495,32 +497,32 @@ class KaiSession:
 
     def ranking(self, task: PodInfo, nodes: NodeSet) -> Ranking:
         """The nodes ordered for the task, best first, equal ones by name; without those that a plugin cannot score."""
-        return self._rankings.of(task, nodes)
+        return self._rankings.ranking_of(task, nodes)
 
-    def note_unfit(self, task: PodInfo, ranking: Ranking) -> None:
+    def record_lacking_nodes(self, task: PodInfo, ranking: Ranking) -> None:
         """Record in the task's job why nodes that the ranking leaves out do not fit the task."""
         job = self.jobs[task.job]
         errors = TaskErrors()
-        errors.nodes.update(ranking.unfit(task, _gang(job)))
+        errors.nodes.update(ranking.lacking_nodes(task, _is_gang(job)))
         if errors.nodes:
-            job.note(task, errors)
-        for node in ranking.refused():
-            self.fits(task, node, True)
+            job.add_task_errors(task, errors)
+        for node in ranking.refused_nodes():
+            self.fits_node(task, node, True)
 
-    def fits(self, task: PodInfo, node: KaiNodeInfo, note: bool) -> bool:
-        """True if the node fits the task now or after resources are released; with `note`, the job records why not."""
+    def fits_node(self, task: PodInfo, node: KaiNodeInfo, record_reason: bool) -> bool:
+        """True if the node fits the task, perhaps after a release; with `record_reason`, the job records why not."""
         job = self.jobs[task.job]
         error = None
-        if not node.fits(task):
-            error = misfit(task, node, _gang(job)) if note and not node.fits_idle(task) else None
+        if not node.is_allocatable_or_pipelinable(task):
+            error = node_misfit(task, node, _is_gang(job)) if record_reason and not node.is_allocatable(task) else None
         else:
             error = self._predicate_error(task, job, node)
             if error is None:
                 return True
-        if note and error is not None:
+        if record_reason and error is not None:
             errors = TaskErrors()
             errors.nodes[node.name] = error
-            job.note(task, errors)
+            job.add_task_errors(task, errors)
         return False
 
     def _predicate_error(self, task: PodInfo, job: PodGroupInfo, node: KaiNodeInfo) -> NodeError | None:
@@ -530,7 +532,7 @@ class KaiSession:
                 return error
         return None
 
-    def gpus_for(self, task: PodInfo, node: KaiNodeInfo) -> list[str]:
+    def gpus_for_sharing(self, task: PodInfo, node: KaiNodeInfo) -> list[str]:
         """GPUs of the node that the task could share, best first; `WHOLE_GPU` for each idle or releasing GPU."""
         groups = [group for group in sorted(node.shared.used) if fits_shared(node, task.request, group)]
         free = floor(node.idle.gpus) + floor(node.releasing.gpus)
@@ -540,7 +542,7 @@ class KaiSession:
         return [group for _, group in sorted(scored, key=lambda item: -item[0])]
 
     @cached_property
-    def affine(self) -> bool:
+    def has_pod_affinity(self) -> bool:
         """True if a task of the session has pod affinity."""
         return any(has_pod_affinity(task.spec.pod) for job in self.jobs.values() for task in job.tasks())
 
@@ -552,11 +554,11 @@ class KaiPlugin(Protocol):
         """Register the plugin's functions with the session."""
 
 
-def _gang(job: PodGroupInfo) -> bool:
+def _is_gang(job: PodGroupInfo) -> bool:
     return sum(len(pod_set.tasks) for pod_set in job.pod_sets.values()) > 1
 
 
-def _first_word(compares: Sequence[Callable[[T, T], int]], one: T, other: T) -> int:
+def _first_nonzero(compares: Sequence[Callable[[T, T], int]], one: T, other: T) -> int:
     for compare in compares:
         order = compare(one, other)
         if order:
@@ -564,13 +566,13 @@ def _first_word(compares: Sequence[Callable[[T, T], int]], one: T, other: T) -> 
     return 0
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class JobFilter(Struct, frozen=True, kw_only=True):
     """Which jobs a `JobsByQueue` takes, and how many per queue (`depth`, -1: all); `victims`: in reverse order."""
 
     ready: bool = False
     pending: bool = False
     preemptible: bool = False
-    active: bool = False
+    with_allocated: bool = False
     victims: bool = False
     depth: int = -1
 
@@ -578,138 +580,140 @@ class Wanted(Struct, frozen=True, kw_only=True):
 class _QueueNode:
     """A queue that has jobs, or queues with jobs, below it. Mutates."""
 
-    def __init__(self, queue: QueueState, jobs: Heap[PodGroupInfo] | None, places: Heap[_QueueNode] | None) -> None:
-        self.queue, self.jobs, self.places = queue, jobs, places
-        self.unsettled = False
+    def __init__(self, queue: QueueState, jobs: Heap[PodGroupInfo] | None, children: Heap[_QueueNode] | None) -> None:
+        self.queue, self.jobs, self.children = queue, jobs, children
+        self.needs_reorder = False
         self.parent: _QueueNode | None = None
 
     @property
-    def empty(self) -> bool:
-        return not (self.jobs if self.jobs is not None else self.places)
+    def is_empty(self) -> bool:
+        return not (self.jobs if self.jobs is not None else self.children)
 
 
 class JobsByQueue:
     """Priority queue of jobs: ordered down the tree of queues, then by the plugins' job order. Mutates."""
 
-    def __init__(self, session: KaiSession, wanted: Wanted, jobs: Iterable[PodGroupInfo] = ()) -> None:
-        self._session, self._wanted = session, wanted
-        self._roots: Heap[_QueueNode] = Heap(self._place_before)
-        self._places: dict[str, _QueueNode] = {}
+    def __init__(self, session: KaiSession, job_filter: JobFilter, jobs: Iterable[PodGroupInfo] = ()) -> None:
+        self._session, self._filter = session, job_filter
+        self._roots: Heap[_QueueNode] = Heap(self._queue_before)
+        self._nodes: dict[str, _QueueNode] = {}
         self._popped: dict[str, list[PodGroupInfo]] = {}
         for job in jobs:
-            if self._wants(job):
+            if self._accepts(job):
                 self.push(job)
 
     def __bool__(self) -> bool:
         return bool(self._roots)
 
     def __len__(self) -> int:
-        return sum(len(place.jobs) for place in self._places.values() if place.jobs is not None)
+        return sum(len(queue_node.jobs) for queue_node in self._nodes.values() if queue_node.jobs is not None)
 
-    def _wants(self, job: PodGroupInfo) -> bool:
-        wanted, queues = self._wanted, self._session.queues
+    def _accepts(self, job: PodGroupInfo) -> bool:
+        job_filter, queues = self._filter, self._session.queues
         queue = queues.get(job.queue)
         return (
             queue is not None
-            and queue.leaf
+            and queue.is_leaf
             and (not queue.parent or queue.parent in queues)
-            and (not wanted.pending or KaiPodStatus.PENDING in job.by_status)
-            and (not wanted.ready or job.ready)
-            and (not wanted.preemptible or job.preemptible)
-            and (not wanted.active or job.active_allocated > 0)
+            and (not job_filter.pending or KaiPodStatus.PENDING in job.by_status)
+            and (not job_filter.ready or job.is_ready)
+            and (not job_filter.preemptible or job.preemptible)
+            and (not job_filter.with_allocated or job.active_allocated_tasks > 0)
         )
 
     def push(self, job: PodGroupInfo) -> None:
         """Add a job to its queue; ignored if the queue has child queues."""
         queue = self._session.queues[job.queue]
-        if not queue.leaf:
+        if not queue.is_leaf:
             return
-        place = self._places.get(job.queue)
-        new = place is None
-        if place is None:
-            place = self._places[job.queue] = _QueueNode(queue, Heap(self._job_before, depth=self._wanted.depth), None)
-        cast(Heap[PodGroupInfo], place.jobs).push(job)
+        queue_node = self._nodes.get(job.queue)
+        new = queue_node is None
+        if queue_node is None:
+            queue_node = self._nodes[job.queue] = _QueueNode(
+                queue, Heap(self._job_before, depth=self._filter.depth), None
+            )
+        cast(Heap[PodGroupInfo], queue_node.jobs).push(job)
         if new:
-            self._link(place)
-        self._unsettle(place)
+            self._attach(queue_node)
+        self._mark_for_reorder(queue_node)
 
-    def _link(self, place: _QueueNode) -> None:
+    def _attach(self, queue_node: _QueueNode) -> None:
         """Attach a node of the tree below its parent, up to the root."""
-        if not place.queue.parent:
-            self._roots.push(place)
+        if not queue_node.queue.parent:
+            self._roots.push(queue_node)
             return
-        above = self._session.queues.get(place.queue.parent)
+        above = self._session.queues.get(queue_node.queue.parent)
         if above is None:
             return
-        parent = self._places.get(above.uid)
+        parent = self._nodes.get(above.uid)
         new = parent is None
         if parent is None:
-            parent = self._places[above.uid] = _QueueNode(above, None, Heap(self._place_before))
-        place.parent = parent
-        cast(Heap[_QueueNode], parent.places).push(place)
+            parent = self._nodes[above.uid] = _QueueNode(above, None, Heap(self._queue_before))
+        queue_node.parent = parent
+        cast(Heap[_QueueNode], parent.children).push(queue_node)
         if new:
-            self._link(parent)
+            self._attach(parent)
 
     def pop(self) -> PodGroupInfo:
         """Remove and return the next job."""
-        place = self._next(self._roots)
-        while place.places is not None:
-            place = self._next(place.places)
-        job = cast(Heap[PodGroupInfo], place.jobs).pop()
-        if self._wanted.victims:
-            self._popped.setdefault(place.queue.uid, []).append(job)
-        self._after_pop(place)
+        queue_node = self._first_child(self._roots)
+        while queue_node.children is not None:
+            queue_node = self._first_child(queue_node.children)
+        job = cast(Heap[PodGroupInfo], queue_node.jobs).pop()
+        if self._filter.victims:
+            self._popped.setdefault(queue_node.queue.uid, []).append(job)
+        self._after_pop(queue_node)
         return job
 
-    def _next(self, places: Heap[_QueueNode]) -> _QueueNode:
+    def _first_child(self, children: Heap[_QueueNode]) -> _QueueNode:
         """The tree node that is served first; changed nodes are reordered as they reach the top."""
-        place = places.peek()
-        while place.unsettled:
-            places.restore_order()
-            place.unsettled = False
-            place = places.peek()
-        return place
+        queue_node = children.peek()
+        while queue_node.needs_reorder:
+            children.restore_order()
+            queue_node.needs_reorder = False
+            queue_node = children.peek()
+        return queue_node
 
-    def _after_pop(self, place: _QueueNode) -> None:
-        current: _QueueNode | None = place
-        while current is not None and current.empty:
-            (cast(Heap[_QueueNode], current.parent.places) if current.parent else self._roots).pop()
-            del self._places[current.queue.uid]
+    def _after_pop(self, queue_node: _QueueNode) -> None:
+        current: _QueueNode | None = queue_node
+        while current is not None and current.is_empty:
+            (cast(Heap[_QueueNode], current.parent.children) if current.parent else self._roots).pop()
+            del self._nodes[current.queue.uid]
             current = current.parent
         if current is not None:
-            self._unsettle(current)
+            self._mark_for_reorder(current)
 
-    def _unsettle(self, place: _QueueNode) -> None:
-        current: _QueueNode | None = place
+    def _mark_for_reorder(self, queue_node: _QueueNode) -> None:
+        current: _QueueNode | None = queue_node
         while current is not None:
-            current.unsettled = True
+            current.needs_reorder = True
             current = current.parent
 
     def _job_before(self, one: PodGroupInfo, other: PodGroupInfo) -> bool:
         first = self._session.job_before(one, other)
-        return not first if self._wanted.victims else first
+        return not first if self._filter.victims else first
 
-    def _place_before(self, one: _QueueNode, other: _QueueNode) -> bool:
-        if one.empty:
-            return not self._wanted.victims
-        if other.empty:
-            return self._wanted.victims
-        mine, my_victims = self._best(one)
-        theirs, their_victims = self._best(other)
+    def _queue_before(self, one: _QueueNode, other: _QueueNode) -> bool:
+        if one.is_empty:
+            return not self._filter.victims
+        if other.is_empty:
+            return self._filter.victims
+        mine, my_victims = self._next_job_and_victims(one)
+        theirs, their_victims = self._next_job_and_victims(other)
         first = self._session.queue_before(one.queue, other.queue, (mine, theirs), (my_victims, their_victims))
-        return not first if self._wanted.victims else first
+        return not first if self._filter.victims else first
 
-    def _best(self, place: _QueueNode) -> tuple[PodGroupInfo | None, Sequence[PodGroupInfo]]:
+    def _next_job_and_victims(self, queue_node: _QueueNode) -> tuple[PodGroupInfo | None, Sequence[PodGroupInfo]]:
         """The next job below a tree node, or as victims the jobs that would be evicted with it."""
-        while place.places is not None:
-            place = place.places.peek()
-        jobs = cast(Heap[PodGroupInfo], place.jobs)
-        if not self._wanted.victims:
+        while queue_node.children is not None:
+            queue_node = queue_node.children.peek()
+        jobs = cast(Heap[PodGroupInfo], queue_node.jobs)
+        if not self._filter.victims:
             return (jobs.peek() if jobs else None), ()
-        return None, [*self._popped.get(place.queue.uid, ()), *([jobs.peek()] if jobs else ())]
+        return None, [*self._popped.get(queue_node.queue.uid, ()), *([jobs.peek()] if jobs else ())]
 
 
 def pending_jobs(session: KaiSession, action: str, *, preemptible: bool = False) -> JobsByQueue:
     """The pending jobs that an action tries, in order: those with enough tasks for the minimum of every pod set."""
-    wanted = Wanted(ready=True, pending=True, preemptible=preemptible, depth=session.depth(action))
-    return JobsByQueue(session, wanted, session.jobs.values())
+    job_filter = JobFilter(ready=True, pending=True, preemptible=preemptible, depth=session.queue_depth(action))
+    return JobsByQueue(session, job_filter, session.jobs.values())

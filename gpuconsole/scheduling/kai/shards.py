@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from gpuconsole.model.kai import NODE_POOL_LABEL, SPREAD, SchedulingShard, ShardSetting
 from gpuconsole.scheduling.kai.config import (
     ACTIONS,
-    BadArgument,
+    InvalidArgument,
     KaiConfiguration,
     KaiPluginArguments,
     KaiPluginOption,
-    Parameters,
+    SchedulerFlags,
     Tier,
 )
-from gpuconsole.scheduling.kai.config import duration as span_of
+from gpuconsole.scheduling.kai.config import parse_duration as span_of
 from gpuconsole.scheduling.kai.plugins import PLUGINS
 
 PLUGIN_PRIORITIES = {
@@ -37,7 +37,7 @@ PLUGIN_PRIORITIES = {
 ACTION_PRIORITIES = {name: 100 * (len(ACTIONS) - place) for place, name in enumerate(ACTIONS)}
 
 
-def sees(partition: str, labels: Mapping[str, str]) -> bool:
+def handles(partition: str, labels: Mapping[str, str]) -> bool:
     """True if a shard's scheduler handles the object: by label value, or without the label if the shard has none."""
     return labels.get(NODE_POOL_LABEL) == partition if partition else NODE_POOL_LABEL not in labels
 
@@ -58,8 +58,8 @@ def configuration_of(shard: SchedulingShard) -> KaiConfiguration:
     plugins["nodeplacement"].arguments = {"gpu": shard.gpu_strategy, "cpu": shard.cpu_strategy}
     actions = {name: _Choice(priority=priority) for name, priority in ACTION_PRIORITIES.items()}
     actions["consolidation"].enabled = SPREAD not in (shard.gpu_strategy, shard.cpu_strategy)
-    chosen = [name for name in _resolved(actions, shard.action_settings) if name in ACTIONS]
-    options = [_option(name, plugins) for name in _resolved(plugins, shard.plugin_settings)]
+    chosen = [name for name in _enabled_names(actions, shard.action_settings) if name in ACTIONS]
+    options = [_option(name, plugins) for name in _enabled_names(plugins, shard.plugin_settings)]
     return KaiConfiguration(actions=tuple(chosen), tiers=(Tier(tuple(options)),), queue_depth=shard.queue_depth)
 
 
@@ -72,7 +72,7 @@ class _Choice:
         self.arguments: Mapping[str, str] = {}
 
 
-def _resolved(choices: dict[str, _Choice], settings: Mapping[str, ShardSetting]) -> Iterable[str]:
+def _enabled_names(choices: dict[str, _Choice], settings: Mapping[str, ShardSetting]) -> Iterable[str]:
     """Apply a shard's own settings to the choices; returns the names of the enabled ones in order."""
     for name, setting in settings.items():
         choice = choices.setdefault(name, _Choice(priority=0))
@@ -89,12 +89,12 @@ def _option(name: str, choices: Mapping[str, _Choice]) -> KaiPluginOption:
     try:
         if name in PLUGINS:
             PLUGINS[name](KaiPluginArguments(dict(arguments)))
-    except BadArgument:
+    except InvalidArgument:
         arguments = {}
     return KaiPluginOption(name=name, arguments=arguments)
 
 
-def parameters_of(shard: SchedulingShard, base: Parameters) -> Parameters:
+def flags_of(shard: SchedulingShard, base: SchedulerFlags) -> SchedulerFlags:
     """The flags of a shard's scheduler: `base`, its node pool, and those of its `args` that are known here.
 
     Values that cannot be read are ignored.
@@ -105,25 +105,25 @@ def parameters_of(shard: SchedulingShard, base: Parameters) -> Parameters:
         if flag in shard.args:
             try:
                 parameters = replace(parameters, **change(settings, flag))
-            except BadArgument:
+            except InvalidArgument:
                 continue
     return parameters
 
 
-def _grace(settings: KaiPluginArguments, flag: str) -> dict[str, int]:
+def _staleness_grace(settings: KaiPluginArguments, flag: str) -> dict[str, int]:
     """The grace period for stale gangs; a negative one is unlimited."""
     text = settings.text(flag)
     found = span_of(text.removeprefix("-"))
     if found is None:
-        raise BadArgument(f"{flag}: {text!r} is not a duration")
+        raise InvalidArgument(f"{flag}: {text!r} is not a duration")
     return {"staleness_grace": -found if text.startswith("-") else found}
 
 
 _FLAGS: Mapping[str, Callable[[KaiPluginArguments, str], dict[str, Any]]] = {
-    "restrict-node-scheduling": lambda settings, flag: {"restrict_nodes": settings.flag(flag, base=False)},
+    "restrict-node-scheduling": lambda settings, flag: {"restrict_nodes": settings.flag(flag, default=False)},
     "max-consolidation-preemptees": lambda settings, flag: {"max_consolidation_victims": settings.integer(flag, 0)},
-    "allow-consolidating-reclaim": lambda settings, flag: {"consolidating_reclaim": settings.flag(flag, base=True)},
-    "use-scheduling-signatures": lambda settings, flag: {"signatures": settings.flag(flag, base=True)},
-    "default-staleness-grace-period": _grace,
+    "allow-consolidating-reclaim": lambda settings, flag: {"consolidating_reclaim": settings.flag(flag, default=True)},
+    "use-scheduling-signatures": lambda settings, flag: {"signatures": settings.flag(flag, default=True)},
+    "default-staleness-grace-period": _staleness_grace,
     "queue-label-key": lambda settings, flag: {"queue_label": settings.text(flag)},
 }

@@ -5,8 +5,8 @@ from enum import Enum, auto
 
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo, Sort
-from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession, Pipelined
+from gpuconsole.scheduling.kai.api.tasks import GpuRequestType, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession, PipelinedTask
 
 
 class OperationKind(Enum):
@@ -44,8 +44,8 @@ class KaiStatement:
     def _job(self, task: PodInfo) -> PodGroupInfo:
         return self._session.jobs[task.job]
 
-    def _node(self, name: str) -> KaiNodeInfo:
-        return self._session.nodes[name]
+    def _node(self, node_name: str) -> KaiNodeInfo:
+        return self._session.nodes[node_name]
 
     # Changes
 
@@ -53,77 +53,80 @@ class KaiStatement:
         """Evict a task; its resources become releasing, not idle."""
         task = evicted.task
         node = self._node(task.node)
-        status, groups, virtual, devices = task.status, task.groups, task.virtual, task.devices
+        status, groups, virtual, devices = task.status, task.groups, task.is_virtual_status, task.devices
 
         def undo() -> None:
-            self._job(task).update(task, status)
-            task.groups, task.virtual, task.devices = groups, virtual, devices
+            self._job(task).update_status(task, status)
+            task.groups, task.is_virtual_status, task.devices = groups, virtual, devices
             if task.uid in node.tasks:
-                node.update(task)
+                node.update_task(task)
             else:
-                node.add(task)
-            self._session.tell(self._session.functions.allocated, task)
+                node.add_task(task)
+            self._session.call_handlers(self._session.functions.on_allocate, task)
 
-        self._job(task).update(task, KaiPodStatus.RELEASING)
-        node.update(task)
-        self._session.tell(self._session.functions.deallocated, task)
+        self._job(task).update_status(task, KaiPodStatus.RELEASING)
+        node.update_task(task)
+        self._session.call_handlers(self._session.functions.on_deallocate, task)
         self._append(OperationKind.EVICT, task, undo, lambda: self.evict(evicted), evicted)
-        task.virtual = True
+        task.is_virtual_status = True
 
-    def pipeline(self, task: PodInfo, name: str, renew: bool) -> None:
+    def pipeline(self, task: PodInfo, node_name: str, keep_eviction: bool) -> None:
         """Pipeline a task to a node; if this statement evicted it from there, undo the eviction instead.
 
-        The eviction stays with `renew`, or if the task would move to other shared GPUs of the node.
+        The eviction stays with `keep_eviction`, or if the task would move to other shared GPUs of the node.
         """
-        node = self._node(name)
-        seated = node.tasks.get(task.uid)
-        moves = seated is not None and _moves(task, seated)
-        if seated is not None and not renew and not moves:
-            task.groups = seated.groups
-            self._unevict(task)
+        node = self._node(node_name)
+        on_node = node.tasks.get(task.uid)
+        moves = on_node is not None and _would_change_gpus(task, on_node)
+        if on_node is not None and not keep_eviction and not moves:
+            task.groups = on_node.groups
+            self._undo_evict(task)
             return
-        status, where, virtual, devices = task.status, task.node, task.virtual, task.devices
-        groups = seated.groups if seated is not None and moves else task.groups
+        status, where, virtual, devices = task.status, task.node, task.is_virtual_status, task.devices
+        groups = on_node.groups if on_node is not None and moves else task.groups
 
         def undo() -> None:
-            self._job(task).update(task, status)
+            self._job(task).update_status(task, status)
             there = self._node(task.node)
-            task.node, task.groups, task.virtual, task.devices = where, groups, virtual, devices
-            there.remove(task.uid)
-            if seated is not None and moves:
+            task.node, task.groups, task.is_virtual_status, task.devices = where, groups, virtual, devices
+            there.remove_task(task.uid)
+            if on_node is not None and moves:
                 # The task is still releasing the GPUs that it was to move from; KAI drops it here.
-                there.tasks[task.uid] = seated
-            self._session.tell(self._session.functions.deallocated, task)
+                there.tasks[task.uid] = on_node
+            self._session.call_handlers(self._session.functions.on_deallocate, task)
 
-        self._job(task).update(task, KaiPodStatus.PIPELINED)
-        task.node = name
+        self._job(task).update_status(task, KaiPodStatus.PIPELINED)
+        task.node = node_name
         if moves:
-            node.add(task, elsewhere=True)
-        elif seated is not None:
-            node.update(task)
+            node.add_task(task, allow_more_gpus=True)
+        elif on_node is not None:
+            node.update_task(task)
         else:
-            node.add(task)
-        self._session.tell(self._session.functions.allocated, task)
-        self._append(OperationKind.PIPELINE, task, undo, lambda: self.pipeline(task, name, True))
-        task.virtual = True
+            node.add_task(task)
+        self._session.call_handlers(self._session.functions.on_allocate, task)
+        self._append(OperationKind.PIPELINE, task, undo, lambda: self.pipeline(task, node_name, True))
+        task.is_virtual_status = True
 
-    def allocate(self, task: PodInfo, name: str) -> None:
+    def allocate(self, task: PodInfo, node_name: str) -> None:
         """Place a task on idle resources."""
-        virtual = task.virtual
-        self._job(task).update(task, KaiPodStatus.ALLOCATED)
-        task.node = name
-        self._node(name).add(task)
-        self._session.tell(self._session.functions.allocated, task)
+        virtual = task.is_virtual_status
+        self._job(task).update_status(task, KaiPodStatus.ALLOCATED)
+        task.node = node_name
+        self._node(node_name).add_task(task)
+        self._session.call_handlers(self._session.functions.on_allocate, task)
         self._append(
-            OperationKind.ALLOCATE, task, lambda: self._unallocate(task, virtual), lambda: self.allocate(task, name)
+            OperationKind.ALLOCATE,
+            task,
+            lambda: self._undo_allocate(task, virtual),
+            lambda: self.allocate(task, node_name),
         )
-        task.virtual = True
+        task.is_virtual_status = True
 
-    def _unallocate(self, task: PodInfo, virtual: bool) -> None:
-        self._job(task).update(task, KaiPodStatus.PENDING)
-        self._node(task.node).remove(task.uid)
-        task.node, task.virtual = "", virtual
-        self._session.tell(self._session.functions.deallocated, task)
+    def _undo_allocate(self, task: PodInfo, virtual: bool) -> None:
+        self._job(task).update_status(task, KaiPodStatus.PENDING)
+        self._node(task.node).remove_task(task.uid)
+        task.node, task.is_virtual_status = "", virtual
+        self._session.call_handlers(self._session.functions.on_deallocate, task)
 
     def pipeline_all(self, job: str) -> None:
         """Pipeline all allocated tasks of a job, which cannot start before its pipelined ones."""
@@ -131,9 +134,9 @@ class KaiStatement:
         for operation in placed:
             task = operation.task
             if task is not None:
-                name = task.node
-                self._unallocate(task, True)
-                self.pipeline(task, name, True)
+                node_name = task.node
+                self._undo_allocate(task, True)
+                self.pipeline(task, node_name, True)
         self._operations = [operation for operation in self._operations if operation not in placed]
         self._undone = {}
 
@@ -146,7 +149,7 @@ class KaiStatement:
     def rollback(self, checkpoint: int) -> None:
         """Undo all changes since the checkpoint."""
         for index in range(len(self._operations) - 1, checkpoint - 1, -1):
-            self._undo(index)
+            self._undo_operation(index)
         del self._operations[checkpoint:]
         self._undone = {index: at for index, at in self._undone.items() if at < checkpoint}
 
@@ -164,23 +167,23 @@ class KaiStatement:
     ) -> None:
         self._operations.append(KaiOperation(kind, task, undo, redo, evicted))
 
-    def _undo(self, index: int) -> None:
-        if not self._valid(index):
+    def _undo_operation(self, index: int) -> None:
+        if not self._is_valid(index):
             return
         operation = self._operations[index]
         operation.undo()
         self._undone.setdefault(index, len(self._operations))
         self._operations.append(KaiOperation(OperationKind.UNDO, None, operation.redo, operation.undo))
 
-    def _valid(self, index: int) -> bool:
+    def _is_valid(self, index: int) -> bool:
         """True unless the operation was undone, and the undoing was not undone."""
         at = self._undone.get(index)
-        return at is None or not self._valid(at)
+        return at is None or not self._is_valid(at)
 
-    def _unevict(self, task: PodInfo) -> None:
+    def _undo_evict(self, task: PodInfo) -> None:
         for index, operation in enumerate(self._operations):
-            if operation.kind is OperationKind.EVICT and operation.task is task and self._valid(index):
-                self._undo(index)
+            if operation.kind is OperationKind.EVICT and operation.task is task and self._is_valid(index):
+                self._undo_operation(index)
                 return
 
     # Commit
@@ -188,7 +191,7 @@ class KaiStatement:
     def commit(self) -> None:
         """Make the changes that were not undone decisions of the session."""
         for index, operation in enumerate(self._operations):
-            if operation.kind is OperationKind.UNDO or not self._valid(index) or operation.task is None:
+            if operation.kind is OperationKind.UNDO or not self._is_valid(index) or operation.task is None:
                 continue
             self._commit(operation, operation.task)
         self._operations, self._undone = [], {}
@@ -196,17 +199,21 @@ class KaiStatement:
     def _commit(self, operation: KaiOperation, task: PodInfo) -> None:
         match operation.kind:
             case OperationKind.EVICT:
-                task.virtual = False
+                task.is_virtual_status = False
                 if operation.evicted is not None:
-                    self._session.decided.append(operation.evicted)
+                    self._session.decisions.append(operation.evicted)
             case OperationKind.PIPELINE:
-                self._session.decided.append(Pipelined(task))
+                self._session.decisions.append(PipelinedTask(task))
             case OperationKind.ALLOCATE:
                 self._session.bind(task)
             case OperationKind.UNDO:
                 pass
 
 
-def _moves(task: PodInfo, seated: PodInfo) -> bool:
+def _would_change_gpus(task: PodInfo, on_node: PodInfo) -> bool:
     """True if a task would share other GPUs of the node than it did."""
-    return bool(task.groups) and task.received is Sort.FRACTION and task.groups not in (("-1",), seated.groups)
+    return (
+        bool(task.groups)
+        and task.received_type is GpuRequestType.FRACTION
+        and task.groups not in (("-1",), on_node.groups)
+    )

@@ -1,7 +1,7 @@
 """Objects relevant to KAI, and GPU owners, from which every session is built.
 
-`KaiStore.session` converts the objects and opens a session: plugins of the configured tiers register their functions.
-`run_actions` runs it (KAI 0.13 framework).
+`KaiStore.new_session` converts the objects and opens a session: plugins of the configured tiers register their
+functions. `run_actions` runs it (KAI 0.13 framework).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,12 +23,12 @@ from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, TopologyInfo
 from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
 from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, DEFAULT_POD_SET, KaiPodStatus, PodInfo
-from gpuconsole.scheduling.kai.cluster_info import InventoryClaimIndex, offered_gpus, queues_of
+from gpuconsole.scheduling.kai.cluster_info import InventoryClaimIndex, published_gpus, queues_of
 from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPolicy
 from gpuconsole.scheduling.kai.messages import NO_QUEUE, JobError
 from gpuconsole.scheduling.kai.plugins import PLUGINS
-from gpuconsole.scheduling.kai.session import Decided, KaiSession
-from gpuconsole.scheduling.kai.shards import sees
+from gpuconsole.scheduling.kai.session import Decision, KaiSession
+from gpuconsole.scheduling.kai.shards import handles
 from gpuconsole.scheduling.kube.volumes import ClaimsAndVolumes
 
 
@@ -36,75 +36,75 @@ class KaiGpuOwners:
     """Which GPUs of its node each placed pod has; a shared GPU has several owners. Mutates."""
 
     def __init__(self) -> None:
-        self._sizes: dict[str, int] = {}
-        self._homes: dict[str, str] = {}
-        self._owned: dict[str, tuple[int, ...]] = {}
+        self._gpu_counts: dict[str, int] = {}
+        self._nodes: dict[str, str] = {}
+        self._gpus: dict[str, tuple[int, ...]] = {}
         self._owners: dict[str, dict[int, int]] = {}
         """Node → index → how many pods own it."""
 
-    def describe(self, node: str, gpus: int | None) -> None:
+    def set_gpu_count(self, node: str, gpus: int | None) -> None:
         """Set a node's GPU count; None if the node was deleted."""
         if gpus is None:
-            self._sizes.pop(node, None)
+            self._gpu_counts.pop(node, None)
         else:
-            self._sizes[node] = gpus
+            self._gpu_counts[node] = gpus
 
-    def seat(self, pod: str, node: str, gpus: Iterable[int]) -> None:
+    def assign(self, pod: str, node: str, gpus: Iterable[int]) -> None:
         """Assign exactly these GPUs of the node to the pod."""
-        self.leave(pod)
-        self._homes[pod], self._owned[pod] = node, tuple(gpus)
+        self.release(pod)
+        self._nodes[pod], self._gpus[pod] = node, tuple(gpus)
         owners = self._owners.setdefault(node, {})
-        for gpu in self._owned[pod]:
+        for gpu in self._gpus[pod]:
             owners[gpu] = owners.get(gpu, 0) + 1
 
-    def leave(self, pod: str) -> None:
+    def release(self, pod: str) -> None:
         """Release all GPUs of the pod."""
-        node = self._homes.pop(pod, None)
-        for gpu in self._owned.pop(pod, ()):
+        node = self._nodes.pop(pod, None)
+        for gpu in self._gpus.pop(pod, ()):
             owners = self._owners[node or ""]
             owners[gpu] -= 1
             if not owners[gpu]:
                 del owners[gpu]
 
-    def of(self, pod: str) -> tuple[int, ...]:
+    def gpus_of(self, pod: str) -> tuple[int, ...]:
         """Indices of the pod's GPUs; none if it is not placed."""
-        return self._owned.get(pod, ())
+        return self._gpus.get(pod, ())
 
-    def home(self, pod: str) -> str:
+    def node_of(self, pod: str) -> str:
         """Name of the pod's node; empty if it has none."""
-        return self._homes.get(pod, "")
+        return self._nodes.get(pod, "")
 
-    def free_on(self, node: str) -> list[int]:
+    def free_gpus_on(self, node: str) -> list[int]:
         """Indices of unassigned GPUs, in rising order."""
         owners = self._owners.get(node, {})
-        return [gpu for gpu in range(self._sizes.get(node, 0)) if gpu not in owners]
+        return [gpu for gpu in range(self._gpu_counts.get(node, 0)) if gpu not in owners]
 
-    def free(self) -> Mapping[str, tuple[int, ...]]:
+    def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
         """Indices of unassigned GPUs by node."""
-        return {node: tuple(self.free_on(node)) for node in self._sizes}
+        return {node: tuple(self.free_gpus_on(node)) for node in self._gpu_counts}
 
     def fork(self) -> "KaiGpuOwners":
         """An independent copy."""
-        twin = KaiGpuOwners()
-        twin._sizes, twin._homes, twin._owned = dict(self._sizes), dict(self._homes), dict(self._owned)
-        twin._owners = {node: dict(owners) for node, owners in self._owners.items()}
-        return twin
+        copied = KaiGpuOwners()
+        copied._gpu_counts, copied._nodes, copied._gpus = dict(self._gpu_counts), dict(self._nodes), dict(self._gpus)
+        copied._owners = {node: dict(owners) for node, owners in self._owners.items()}
+        return copied
 
 
-def open_session(session: KaiSession, skipped: Collection[str] = ()) -> None:
+def open_plugins(session: KaiSession, skipped: Collection[str] = ()) -> None:
     """Let every configured plugin, except `skipped` ones, register its functions with the session."""
     for tier in session.configuration.tiers:
         for option in tier.plugins:
             make = PLUGINS.get(option.name)
             if make is not None and option.name not in skipped:
-                make(option.read).open(session)
+                make(option.as_strings).open(session)
 
 
-def run_actions(session: KaiSession) -> list[Decided]:
+def run_actions(session: KaiSession) -> list[Decision]:
     """Run the configured actions; returns their decisions in order."""
     for name in session.configuration.actions:
         ACTIONS[name](session)
-    return session.decided
+    return session.decisions
 
 
 class KaiStore:
@@ -119,13 +119,13 @@ class KaiStore:
         self.groups: dict[str, KaiPodGroup] = {}
         self._classes: dict[str, PriorityClass] = {}
         self._topologies: dict[str, Topology] = {}
-        self._means = ClaimsAndVolumes()
+        self._claims = ClaimsAndVolumes()
         self._tasks: dict[str, tuple[Pod, PodInfo]] = {}
         """Pod → the task made from it, which sessions clone."""
-        self._rooms: dict[str, tuple[Node, ResourceAmounts]] = {}
+        self._allocatables: dict[str, tuple[Node, ResourceAmounts]] = {}
 
     @property
-    def any_waiting(self) -> bool:
+    def has_pending(self) -> bool:
         """True if a pod is pending and not gated."""
         return any(not (pod.node or pod.done or pod.deleted or pod.gates) for pod in self.pods.values())
 
@@ -133,12 +133,12 @@ class KaiStore:
         """Apply an object that appeared or changed; True if that may change decisions."""
         match obj:
             case Pod():
-                return self._take_in(obj)
+                return self._apply_pod(obj)
             case Node():
                 news = self.nodes.get(obj.name) != obj
                 self.nodes[obj.name] = obj
-                self._room(obj)
-                self.gpu_owners.describe(obj.name, obj.gpus)
+                self._allocatable(obj)
+                self.gpu_owners.set_gpu_count(obj.name, obj.gpus)
                 return news
             case KaiQueue():
                 self._queues[obj.name] = obj
@@ -147,7 +147,7 @@ class KaiStore:
                 self.shards[obj.name] = obj
                 return True
             case KaiPodGroup():
-                return self._take_in_group(obj)
+                return self._apply_pod_group(obj)
             case PriorityClass():
                 self._classes[obj.name] = obj
                 return True
@@ -155,35 +155,37 @@ class KaiStore:
                 self._topologies[obj.name] = obj
                 return True
             case _:
-                return self._means.apply_object(obj)
+                return self._claims.apply_object(obj)
 
-    def _take_in(self, pod: Pod) -> bool:
+    def _apply_pod(self, pod: Pod) -> bool:
         """Apply a pod; changes that the engine decided itself are not reported."""
         known = self.pods.get(pod.key)
         if pod.done or not pod.node:
-            self.gpu_owners.leave(pod.key)
-        elif (self.gpu_owners.home(pod.key), self.gpu_owners.of(pod.key)) != (pod.node, pod.gpus):
-            self.gpu_owners.leave(pod.key)
-            self.gpu_owners.seat(pod.key, pod.node, pod.gpus or self._closest(pod))
+            self.gpu_owners.release(pod.key)
+        elif (self.gpu_owners.node_of(pod.key), self.gpu_owners.gpus_of(pod.key)) != (pod.node, pod.gpus):
+            self.gpu_owners.release(pod.key)
+            self.gpu_owners.assign(pod.key, pod.node, pod.gpus or self._closest_free_gpus(pod))
         if pod.node and not pod.done:
-            pod = replace(pod, gpus=self.gpu_owners.of(pod.key), slices=pod.slices or self.instances(pod, pod.node))
+            pod = replace(
+                pod, gpus=self.gpu_owners.gpus_of(pod.key), slices=pod.slices or self.mig_instances_for(pod, pod.node)
+            )
         self.pods[pod.key] = pod
-        return known is None or _state(known) != _state(pod)
+        return known is None or _pod_state(known) != _pod_state(pod)
 
-    def _take_in_group(self, group: KaiPodGroup) -> bool:
+    def _apply_pod_group(self, group: KaiPodGroup) -> bool:
         """Apply a pod group; conditions written by the engine itself are not reported."""
         known = self.groups.get(group.key)
         self.groups[group.key] = group
         return known is None or replace(known, conditions=()) != replace(group, conditions=())
 
-    def instances(self, pod: Pod, name: str) -> tuple[MigInstance, ...]:
+    def mig_instances_for(self, pod: Pod, name: str) -> tuple[MigInstance, ...]:
         """The MIG instances that a pod gets on a node; none on an unknown node."""
         node = self.nodes.get(name)
         return () if node is None else assign_mig_instances(node, pod.template.requests, self.pods.values())
 
-    def _closest(self, pod: Pod) -> tuple[int, ...]:
+    def _closest_free_gpus(self, pod: Pod) -> tuple[int, ...]:
         request, _ = cluster_info.request_of(pod)
-        return choose_gpus(self.nodes.get(pod.node), tuple(self.gpu_owners.free_on(pod.node)), request.count)
+        return choose_gpus(self.nodes.get(pod.node), tuple(self.gpu_owners.free_gpus_on(pod.node)), request.count)
 
     def delete(self, table: str, key: str) -> bool:
         """Apply the deletion of an object; True if it was known."""
@@ -197,16 +199,16 @@ class KaiStore:
             "topologies": self._topologies,
         }
         if table == "pods":
-            self.gpu_owners.leave(key)
+            self.gpu_owners.release(key)
             self._tasks.pop(key, None)
         elif table == "nodes":
-            self.gpu_owners.describe(key, None)
-            self._rooms.pop(key, None)
+            self.gpu_owners.set_gpu_count(key, None)
+            self._allocatables.pop(key, None)
         if table not in known:
-            return self._means.delete_object(table, key)
+            return self._claims.delete_object(table, key)
         return known[table].pop(key, None) is not None
 
-    def session(
+    def new_session(
         self,
         now: Time,
         policy: KaiPolicy,
@@ -216,27 +218,27 @@ class KaiStore:
         partition: str | None = None,
     ) -> KaiSession:
         """Open a session over all objects; with `partition`, over those that the scheduler of this shard handles."""
-        self._means.begin_pass()
-        storage, stock = self._means.storage, self._means.devices
+        self._claims.begin_pass()
+        storage, inventory = self._claims.storage, self._claims.devices
         nodes = {
-            name: KaiNodeInfo(node, self._room(node))
+            name: KaiNodeInfo(node, self._allocatable(node))
             for name, node in self.nodes.items()
-            if partition is None or sees(partition, node.labels)
+            if partition is None or handles(partition, node.labels)
         }
-        self._offer_claimed(nodes)
+        self._add_dra_gpus(nodes)
         tasks: dict[str, list[PodInfo]] = {}
         for _, pod in sorted(self.pods.items()):
             task = self._task(pod, policy.parameters.scheduler_name)
             if task.status in (KaiPodStatus.DELETED, KaiPodStatus.FAILED) or (task.node and task.node not in nodes):
                 continue
-            if partition is None or sees(partition, self.pool_labels(pod, task.job)):
+            if partition is None or handles(partition, self.pool_labels(pod, task.job)):
                 tasks.setdefault(task.job, []).append(task)
             if task.status in ACTIVE_USED:
-                nodes[task.node].add(task)
+                nodes[task.node].add_task(task)
         default, label = policy.default_queue, policy.parameters.queue_label
-        known = [node.gpu_memory for node in nodes.values() if node.gpu_memory_known]
+        known = [node.gpu_memory for node in nodes.values() if node.has_gpu_memory_label]
         known_queues = {
-            name: queue for name, queue in self._queues.items() if partition is None or sees(partition, queue.labels)
+            name: queue for name, queue in self._queues.items() if partition is None or handles(partition, queue.labels)
         }
         queues = queues_of(known_queues, default if not partition and default not in self._queues else "", usage)
         jobs = [self._job(key, of, default, stale.get(key), label) for key, of in tasks.items()]
@@ -250,14 +252,14 @@ class KaiStore:
             nodes=nodes.values(),
             queues=queues,
             topologies=[TopologyInfo(topology.name, topology.levels) for topology in self._topologies.values()],
-            claims=InventoryClaimIndex(stock, self.nodes) if stock.claims else None,
+            claims=InventoryClaimIndex(inventory, self.nodes) if inventory.claims else None,
             storage=storage,
             now=now,
             configuration=configuration,
             parameters=policy.parameters,
             least_gpu_memory=min(known, default=DEFAULT_GPU_MEMORY),
         )
-        open_session(session)
+        open_plugins(session)
         return session
 
     def pool_labels(self, pod: Pod, group: str) -> Mapping[str, str]:
@@ -268,12 +270,12 @@ class KaiStore:
         own = pod.labels.get(NODE_POOL_LABEL, pod.template.labels.get(NODE_POOL_LABEL))
         return NO_LABELS if own is None else {NODE_POOL_LABEL: own}
 
-    def _offer_claimed(self, nodes: Mapping[str, KaiNodeInfo]) -> None:
+    def _add_dra_gpus(self, nodes: Mapping[str, KaiNodeInfo]) -> None:
         """Add GPUs published by DRA drivers to the nodes, whose GPUs then cannot be requested by number."""
-        for name, gpus in offered_gpus(self._means.devices.slices.values()).items():
+        for name, gpus in published_gpus(self._claims.devices.slices.values()).items():
             if name in nodes:
-                nodes[name].offer_claimed(gpus)
-                nodes[name].claimed_gpus = True
+                nodes[name].add_dra_gpus(gpus)
+                nodes[name].dra_gpus = True
 
     def _job(self, key: str, tasks: list[PodInfo], queue: str, stale: Time | None, label: str) -> PodGroupInfo:
         group = self.groups.get(key)
@@ -283,31 +285,31 @@ class KaiStore:
 
     def _task(self, pod: Pod, scheduler: str) -> PodInfo:
         if pod.template.resource_claims:
-            return cluster_info.task_of(pod, scheduler, self._means.devices.claims)
+            return cluster_info.task_of(pod, scheduler, self._claims.devices.claims)
         known = self._tasks.get(pod.key)
         if known is None or known[0] is not pod:
             known = self._tasks[pod.key] = (pod, cluster_info.task_of(pod, scheduler))
-        return known[1].clone()
+        return known[1].copy()
 
-    def _room(self, node: Node) -> ResourceAmounts:
-        known = self._rooms.get(node.name)
+    def _allocatable(self, node: Node) -> ResourceAmounts:
+        known = self._allocatables.get(node.name)
         if known is None or known[0] is not node:
-            known = self._rooms[node.name] = (node, cluster_info.room_of(node))
-        return known[1].clone()
+            known = self._allocatables[node.name] = (node, cluster_info.allocatable_of(node))
+        return known[1].copy()
 
     def fork(self) -> "KaiStore":
         """An independent copy."""
-        twin = KaiStore()
-        twin.pods, twin.gpu_owners = dict(self.pods), self.gpu_owners.fork()
-        twin.shards = dict(self.shards)
-        twin.nodes, twin._queues = dict(self.nodes), dict(self._queues)
-        twin.groups, twin._classes = dict(self.groups), dict(self._classes)
-        twin._topologies = dict(self._topologies)
-        twin._means = self._means.fork()
-        twin._tasks, twin._rooms = dict(self._tasks), dict(self._rooms)
-        return twin
+        copied = KaiStore()
+        copied.pods, copied.gpu_owners = dict(self.pods), self.gpu_owners.fork()
+        copied.shards = dict(self.shards)
+        copied.nodes, copied._queues = dict(self.nodes), dict(self._queues)
+        copied.groups, copied._classes = dict(self.groups), dict(self._classes)
+        copied._topologies = dict(self._topologies)
+        copied._claims = self._claims.fork()
+        copied._tasks, copied._allocatables = dict(self._tasks), dict(self._allocatables)
+        return copied
 
 
-def _state(pod: Pod) -> tuple[object, ...]:
+def _pod_state(pod: Pod) -> tuple[object, ...]:
     """The fields of a pod that matter to a session."""
     return (pod.node, pod.gpus, pod.phase, bool(pod.deleted), pod.gates, pod.priority, pod.gang, pod.gang_size)

@@ -139,7 +139,7 @@ def sample(state: KueueState) -> None:
     """Sample every LocalQueue that is due, and schedule its next sample.
 
     None is scheduled for LocalQueues without current or recent usage, or while no workload is pending or holds quota;
-    `caught_up` computes the missed samples on demand.
+    `with_missed_samples` computes the missed samples on demand.
     """
     at_rest = not state.workload_index.has_pending and next(iter(state.workload_index.holders), None) is None
     for queue_key in sorted(queue_key for queue_key, due in state.samples.items() if due <= state.now):

@@ -271,7 +271,7 @@ class PodSetResult:
 
     def attempts(self) -> list[FlavorAttempt]:
         """Return the flavors that were tried; one whose topology could never take the pods does not fit."""
-        unfit = {"mode": FlavorAssignmentMode.NO_FIT, "cause": GranularReason.TOPOLOGY_PLACEMENT_FAILED}
+        unfit = {"mode": FlavorAssignmentMode.NO_FIT, "granular_reason": GranularReason.TOPOLOGY_PLACEMENT_FAILED}
         return [
             replace(tried, **unfit) if tried.flavor == self.unplaced else tried for tried in attempts(self.searches)
         ]

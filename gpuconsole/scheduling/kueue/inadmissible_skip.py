@@ -80,8 +80,8 @@ def condition_unchanged(
 ) -> CachedNomination | None:
     """Return the last nomination of the head's class if repeating it changes no more than amounts in its condition.
 
-    Usage may have changed since: check its `shortage` with `persists`. None if there is none. The condition of a head
-    that is not observed does not matter.
+    Usage may have changed since: check its `shortage` with `is_same_shortage`. None if there is none. The condition of
+    a head that is not observed does not matter.
     """
     if request.skippable_in is not context.setup and not _is_skippable(context, rules, request):
         return None

@@ -34,7 +34,7 @@ class Observation:
         self._settled: Time = 0
         """Time of the last `settle`."""
         self._gathering: dict[str, Time] = {}
-        """Tree, as `take_due` names it → time at which its inadmissible workloads are requeued."""
+        """Tree, as `take_due_trees` names it → time at which its inadmissible workloads are requeued."""
         self._back: dict[str, Time] = {}
         """Tree → time at which they were requeued; nothing shows yet that Kueue tried them since."""
         self._released: dict[str, Time] = {}

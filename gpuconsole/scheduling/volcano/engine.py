@@ -301,7 +301,7 @@ class VolcanoPlacement(SessionPlacement):
     def has_pending(self) -> bool:
         """True if anything changed since the last session, and pods are pending, phases lag, or shuffle runs."""
         shuffles = "shuffle" in self._configuration.actions
-        return self._stirred and (self._store.any_waiting or self._lagging or shuffles)
+        return self._has_changes and (self._store.any_waiting or self._lagging or shuffles)
 
     def apply(self, obj: Object, now: Time) -> None:
         """Apply an object that appeared or changed. Kinds that do not matter to Volcano are ignored."""
@@ -311,7 +311,7 @@ class VolcanoPlacement(SessionPlacement):
             obj = grouped(obj) if mine else ungrouped(obj)
         elif isinstance(obj, Node):
             self._gpus.describe(obj.name, obj)
-        self._stirred = self._store.apply(obj) or self._stirred
+        self._has_changes = self._store.apply(obj) or self._has_changes
 
     def delete(self, table: str, key: str, now: Time) -> None:
         """Apply the deletion of an object; `table` as in `objects.TABLES`."""
@@ -319,11 +319,11 @@ class VolcanoPlacement(SessionPlacement):
             self._gpus.forget(key)
         elif table == "nodes":
             self._gpus.describe(key, None)
-        self._stirred = self._store.delete(table, key) or self._stirred
+        self._has_changes = self._store.delete(table, key) or self._has_changes
 
     def schedule(self, now: Time) -> list[PlacementDecision]:
         """Open a session, run the actions, close it; binds, evictions, nominations and phases are assumed."""
-        self._stirred, self._now = False, now
+        self._has_changes, self._now = False, now
         cluster = self._store.cluster(now)
         cluster.kept, cluster.gates = self._kept, self.policy.feature_gates
         cluster.mig_models = self._models
@@ -335,7 +335,7 @@ class VolcanoPlacement(SessionPlacement):
             ACTIONS[name](session)
         close(session)
         self._search_start, self._lagging = session.search_start, bool(session.binds)
-        self._alarm = min((wake for wake in session.wakes if wake > now), default=None)
+        self._next_change = min((wake for wake in session.wakes if wake > now), default=None)
         self._nominations = {
             uid: sub_job.nominated_hyper_node
             for job in session.jobs.values()
@@ -386,8 +386,8 @@ class VolcanoPlacement(SessionPlacement):
         twin.policy, twin._configuration, twin._models = self.policy, self._configuration, self._models
         twin._store, twin._gpus = self._store.fork(), self._gpus.fork()
         twin._nominations, twin._kept = dict(self._nominations), dict(self._kept)
-        twin._search_start, twin._stirred = self._search_start, self._stirred
-        twin._said, twin._alarm, twin._rung = dict(self._said), self._alarm, self._rung
+        twin._search_start, twin._has_changes = self._search_start, self._has_changes
+        twin._said, twin._next_change, twin._last_timer = dict(self._said), self._next_change, self._last_timer
         twin._lagging, twin._now = self._lagging, self._now
         return twin
 
@@ -398,10 +398,10 @@ class VolcanoPlacement(SessionPlacement):
             nominations=self._nominations,
             kept=self._kept,
             search_start=self._search_start,
-            stirred=self._stirred,
+            stirred=self._has_changes,
             lagging=self._lagging,
             said=self._said,
-            rung=self._rung,
+            rung=self._last_timer,
         )
         return (msgspec.json.encode(memory).decode(),)
 
@@ -411,8 +411,8 @@ class VolcanoPlacement(SessionPlacement):
             known = msgspec.json.decode(text, type=VolcanoEngineState)
             self._store.phases = dict(known.phases)
             self._nominations, self._kept = dict(known.nominations), dict(known.kept)
-            self._search_start, self._stirred = known.search_start, known.stirred
-            self._said, self._rung, self._lagging = dict(known.said), known.rung, known.lagging
+            self._search_start, self._has_changes = known.search_start, known.stirred
+            self._said, self._last_timer, self._lagging = dict(known.said), known.rung, known.lagging
 
     def _phases(self, session: VolcanoSession) -> list[PlacementDecision]:
         """Changed phases and conditions of PodGroups that have an object."""

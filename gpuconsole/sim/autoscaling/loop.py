@@ -100,4 +100,4 @@ def go_off(world: World, timer: AutoscalerTick) -> None:
             if isinstance(policy, KarpenterPolicy):
                 karpenter.disrupt(world, policy)
         case _:
-            assert_never(timer.act)
+            assert_never(timer.action)

@@ -148,7 +148,7 @@ def dismiss(world: World, group: RunningGroup, surplus: Collection[str], reason:
     starting = group.starting - sum(not pod.started for pod in on_nodes)
     leaving = group.leaving - sum(bool(pod.deleted) for pod in pods)
     missing = group.missing - (len(surplus) - len(pods))
-    counts = {"running": running, "starting": starting, "leaving": leaving, "missing": missing}
+    counts = {"running": running, "starting": starting, "terminating": leaving, "missing": missing}
     world.put_group(replace(group, need=len(kept), pods=kept, **counts))
     for pod in pods:
         # Detached from its group, which then does not miss it when it is deleted.

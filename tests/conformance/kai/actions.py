@@ -7,9 +7,9 @@ from typing import Any
 
 from gpuconsole.scheduling.kai.actions import ACTIONS
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, ALLOCATED, KaiPodStatus, PodInfo, Sort
-from gpuconsole.scheduling.kai.messages import explain
-from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, Pipelined
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, ALLOCATED, GpuRequestType, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.messages import explain_errors
+from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, PipelinedTask
 from tests.conformance.kai.sessions import NOW, SECOND, STATUSES, Document, build
 from tests.conformance.tables import Case, Check, Table, compare
 
@@ -86,11 +86,11 @@ def _bounds(case: Document, session: KaiSession) -> Iterator[str]:
     if not case.get("Mocks"):
         return
     allowed = case["Mocks"].get("CacheRequirements") or {}
-    made = Counter(type(decision) for decision in session.decided)
+    made = Counter(type(decision) for decision in session.decisions)
     for kind, name in (
         (BoundTask, "NumberOfCacheBinds"),
         (EvictedTask, "NumberOfCacheEvictions"),
-        (Pipelined, "NumberOfPipelineActions"),
+        (PipelinedTask, "NumberOfPipelineActions"),
     ):
         if made[kind] > allowed.get(name, 0):
             yield f"{name}: {made[kind]} > {allowed.get(name, 0)}"
@@ -115,7 +115,7 @@ def _job(name: str, expected: Document, session: KaiSession) -> Iterator[str]:
     yield from _tasks(name, expected, job, list(job.tasks()))
     text = expected.get("ExpectedErrorMessage")
     if text:
-        yield from compare(f"{name} errors", explain(job.errors), text)
+        yield from compare(f"{name} errors", explain_errors(job.errors), text)
 
 
 def _tasks(name: str, expected: Document, job: PodGroupInfo, tasks: list[PodInfo]) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _tasks(name: str, expected: Document, job: PodGroupInfo, tasks: list[PodInfo
             yield from compare(f"{task.uid} node", task.node, expected["NodeName"])
     yield from compare(f"{name} GPUs", sum(task.request.gpus for task in tasks), expected.get("GPUsRequired", 0))
     for field, got in (
-        ("GPUsAccepted", sum(task.accepted.gpus for task in tasks)),
+        ("GPUsAccepted", sum(task.accepted_request.gpus for task in tasks)),
         ("MilliCpuRequired", sum(task.request.cpu for task in tasks)),
         ("MemoryRequired", sum(task.request.memory for task in tasks)),
     ):
@@ -153,7 +153,7 @@ def _groups(want: Document, session: KaiSession, tasks: dict[str, PodInfo]) -> I
         names = tuple(expected.get("GPUGroups") or ())
         if expected.get("DontValidateGPUGroup") or task.status not in ACTIVE_USED or task.groups != names:
             continue
-        if task.received is Sort.FRACTION:
+        if task.received_type is GpuRequestType.FRACTION:
             for label, group in zip(names, task.groups, strict=True):
                 if known.setdefault((task.node, label), group) != group:
                     yield f"{task.uid} is on {group}, not on {known[(task.node, label)]}"

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, single_pod_set_tree
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements, asking
+from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements, new_request
 from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.session import KaiSession
-from gpuconsole.scheduling.kai.solving.solver import GrowingScenario, Scenarios, victim_queue
+from gpuconsole.scheduling.kai.solving.solver import GrowingScenario, ScenarioGenerator, victim_order
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
 NODE = "node-1"
@@ -57,7 +57,7 @@ INPUTS: Mapping[str, Input] = {
 
 
 def _task(number: int, job: str, gpus: int, status: KaiPodStatus) -> PodInfo:
-    request = asking(gpus) if gpus else ResourceRequirements(scalars={PODS: 1})
+    request = new_request(gpus) if gpus else ResourceRequirements(scalars={PODS: 1})
     node = NODE if status is KaiPodStatus.RUNNING else ""
     return PodInfo(str(number), job=job, name=f"pod-{number}", request=request, status=status, node=node)
 
@@ -67,7 +67,7 @@ def _session(given: Input) -> KaiSession:
         PodGroupInfo(
             str(job),
             queue=f"team-{job}",
-            root=one_pod_set(given.minimum),
+            root=single_pod_set_tree(given.minimum),
             tasks=[_task(job * given.tasks + n, str(job), 1, KaiPodStatus.RUNNING) for n in range(given.tasks)],
         )
         for job in range(given.jobs)
@@ -75,7 +75,7 @@ def _session(given: Input) -> KaiSession:
     node = KaiNodeInfo(Node(name=NODE), ResourceAmounts(gpus=given.jobs * given.tasks))
     for job in jobs:
         for task in job.tasks():
-            node.add(task)
+            node.add_task(task)
     names = [job.queue for job in jobs]
     queues = [QueueState(uid=name, parent="default", gpu=KaiQueueQuota(quota=1)) for name in (*names, "team-a")]
     queues.append(QueueState(uid="default", children=tuple(names)))
@@ -91,13 +91,13 @@ def _walk(given: Input) -> Iterator[GrowingScenario]:
     recorded = [session.jobs[str(number)] for number in given.recorded]
     if given.recorded_task:
         first = session.jobs["0"]
-        recorded = [first.part([task for task in first.tasks() if task.name == given.recorded_task])]
-    victims = victim_queue(session, session.jobs.values())
-    scenarios = Scenarios(session, reclaimer, recorded, victims, session.nodes)
-    scenario = scenarios.first()
+        recorded = [first.partial_job([task for task in first.tasks() if task.name == given.recorded_task])]
+    victims = victim_order(session, session.jobs.values())
+    scenarios = ScenarioGenerator(session, reclaimer, recorded, victims, session.nodes)
+    scenario = scenarios.first_scenario()
     while scenario is not None:
         yield scenario
-        scenario = scenarios.next()
+        scenario = scenarios.next_scenario()
 
 
 def grown(table: Table, case: Case) -> Sequence[str]:
@@ -126,7 +126,7 @@ def _in_groups(given: Input) -> Iterator[str]:
     last = list(_walk(given))[-1]
     yield from compare("victims", len(last.potential), given.jobs * given.tasks)
     for task in last.potential:
-        group = last.group_of(task)
+        group = last.partial_job_of(task)
         yield from compare(f"group of {task.name}", group and len(list(group.tasks())), given.minimum)
 
 

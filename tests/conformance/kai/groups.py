@@ -9,7 +9,7 @@ from gpuconsole.model.kai import KaiPodGroup, KaiQueue
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.kai import cluster_info
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup
-from gpuconsole.scheduling.kai.cluster_info import BadTree, queues_of, tree_of
+from gpuconsole.scheduling.kai.cluster_info import InvalidSubGroups, parse_sub_groups, queues_of
 from gpuconsole.scheduling.kai.fair_share.division import QueueState
 from tests.conformance.kai import values
 from tests.conformance.kai.searching import queue_states
@@ -25,7 +25,7 @@ def sub_groups(table: Table, case: Case) -> Sequence[str]:
 
 
 def preemptibility(table: Table, case: Case) -> Sequence[str]:
-    got = cluster_info.preemptible(case.input.get("preemptibility") or "", case.input.get("priority", 0))
+    got = cluster_info.is_preemptible(case.input.get("preemptibility") or "", case.input.get("priority", 0))
     return list(compare("preemptible", got, case.want["expectedResult"] == "preemptible"))
 
 
@@ -44,7 +44,7 @@ def by_class(table: Table, case: Case) -> Sequence[str]:
         assert isinstance(found, PriorityClass)
         classes[found.name] = found
     group = group_of(args["podGroup"])
-    got = cluster_info.preemptible(group.preemptibility, cluster_info.group_priority(group, classes))
+    got = cluster_info.is_preemptible(group.preemptibility, cluster_info.group_priority(group, classes))
     return list(compare("preemptible", got, case.want.get("want", False)))
 
 
@@ -80,8 +80,8 @@ def _wanted(document: Document) -> SubGroup:
 
 def tree(table: Table, case: Case) -> Sequence[str]:
     try:
-        got = tree_of(group_of(case.input["podGroup"]))
-    except BadTree as problem:
+        got = parse_sub_groups(group_of(case.input["podGroup"]))
+    except InvalidSubGroups as problem:
         wanted = case.want.get("wantErr", "")
         return [] if wanted and wanted in str(problem) else [f"error: got {problem}, want {wanted}"]
     if case.want.get("wantErr"):
@@ -92,7 +92,7 @@ def tree(table: Table, case: Case) -> Sequence[str]:
 def _pod_set(document: Document) -> PodSetInfo:
     pod_set = PodSetInfo(document.get("name", "test"), document.get("minAvailable", 0))
     for uid, pod in (document.get("podInfos") or {}).items():
-        pod_set.assign(values.task({"UID": uid, **pod}))
+        pod_set.add_task(values.task({"UID": uid, **pod}))
     return pod_set
 
 
@@ -102,7 +102,7 @@ def of_pod_set(read: Callable[[PodSetInfo], object]) -> Check:
         made = {"minAvailable": 1, **calls[0]["args"]["recv"]} if calls else {"minAvailable": 1}
         pod_set = PodSetInfo("test", case.input.get("minAvailable", made["minAvailable"]))
         for pod in case.input.get("pods") or ():
-            pod_set.assign(values.task(pod))
+            pod_set.add_task(values.task(pod))
         got = read(pod_set)
         return list(compare("pod set", got, case.want.get("expected", type(got)())))
 
@@ -111,7 +111,7 @@ def of_pod_set(read: Callable[[PodSetInfo], object]) -> Check:
 
 def _assigned(call: Document) -> Iterator[str]:
     pod_set = _pod_set(call["args"]["recv"])
-    pod_set.assign(values.task(call["args"]["ti"]))
+    pod_set.add_task(values.task(call["args"]["ti"]))
     want = _pod_set(call["after"]["recv"])
     yield from compare(
         "pods",
@@ -119,9 +119,9 @@ def _assigned(call: Document) -> Iterator[str]:
         {uid: task.status.name for uid, task in want.tasks.items()},
     )
     for name, got in (
-        ("numActiveAllocatedTasks", pod_set.active_allocated),
-        ("numActiveUsedTasks", pod_set.active_used),
-        ("numAliveTasks", pod_set.alive),
+        ("numActiveAllocatedTasks", pod_set.active_allocated_tasks),
+        ("numActiveUsedTasks", pod_set.active_used_tasks),
+        ("numAliveTasks", pod_set.alive_tasks),
     ):
         yield from compare(name, got, call["after"]["recv"].get(name, 0))
 
@@ -142,11 +142,11 @@ def _of_one(pod_set: PodSetInfo) -> PodGroupInfo:
 
 CALLS: Mapping[str, Callable[[Document], Iterator[str]]] = {
     "PodSet.AssignTask": _assigned,
-    "PodSet.GetNumAliveTasks": _counted(lambda pod_set: pod_set.alive),
-    "PodSet.GetNumActiveAllocatedTasks": _counted(lambda pod_set: pod_set.active_allocated),
-    "PodSet.GetNumActiveUsedTasks": _counted(lambda pod_set: pod_set.active_used),
-    "PodSet.GetNumGatedTasks": _counted(lambda pod_set: pod_set.gated),
-    "PodSet.GetNumPendingTasks": _counted(lambda pod_set: len(_of_one(pod_set).pending)),
+    "PodSet.GetNumAliveTasks": _counted(lambda pod_set: pod_set.alive_tasks),
+    "PodSet.GetNumActiveAllocatedTasks": _counted(lambda pod_set: pod_set.active_allocated_tasks),
+    "PodSet.GetNumActiveUsedTasks": _counted(lambda pod_set: pod_set.active_used_tasks),
+    "PodSet.GetNumGatedTasks": _counted(lambda pod_set: pod_set.gated_tasks),
+    "PodSet.GetNumPendingTasks": _counted(lambda pod_set: len(_of_one(pod_set).pending_tasks)),
 }
 
 
@@ -191,10 +191,10 @@ CHECKS: dict[str, Check] = {
     "kai/common_podgroup/TestCalculatePreemptibility": preemptibility,
     "kai/podgroupcontroller_utilities_pod-group/TestIsPreemptible": by_class,
     f"{_S}/TestFromPodGroup_FullTree": tree,
-    f"{_S}/TestGetNumActiveAllocatedTasks": of_pod_set(lambda pod_set: pod_set.active_allocated),
-    f"{_S}/TestIsElastic": of_pod_set(lambda pod_set: pod_set.elastic),
-    f"{_S}/TestIsGangSatisfied": of_pod_set(lambda pod_set: pod_set.satisfied),
-    f"{_S}/TestIsReadyForScheduling": of_pod_set(lambda pod_set: pod_set.ready),
+    f"{_S}/TestGetNumActiveAllocatedTasks": of_pod_set(lambda pod_set: pod_set.active_allocated_tasks),
+    f"{_S}/TestIsElastic": of_pod_set(lambda pod_set: pod_set.is_elastic),
+    f"{_S}/TestIsGangSatisfied": of_pod_set(lambda pod_set: pod_set.is_satisfied),
+    f"{_S}/TestIsReadyForScheduling": of_pod_set(lambda pod_set: pod_set.is_ready),
     f"{_S}/podset_plain_calls": replay,
     "kai/scheduler_api_queue_info/TestNewQueueInfo": queue,
 }

@@ -6,21 +6,21 @@ from typing import Any
 from gpuconsole.scheduling.kai.api.jobs import TopologyInfo
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
 from gpuconsole.scheduling.kai.fair_share.division import QueueState
-from gpuconsole.scheduling.kai.functions import NoNodes, VictimJob
+from gpuconsole.scheduling.kai.functions import NoSuitableNodes, VictimJob
 from gpuconsole.scheduling.kai.plugins.ordering import (
     MinRuntime,
-    path_to,
     preempt_min_runtime,
+    queue_path,
     reclaim_min_runtime,
 )
 from gpuconsole.scheduling.kai.plugins.topology import (
     TopologyDomainInfo,
     common_domain,
-    labelled,
-    levels_in_question,
-    narrow_first,
+    domains_narrowest_first,
+    domains_of_level,
+    eligible_levels,
+    has_all_levels,
     node_scores,
-    of_level,
 )
 from gpuconsole.scheduling.kai.session import KaiSession
 from tests.conformance.kai import values
@@ -49,7 +49,7 @@ def scores(table: Table, case: Case) -> Sequence[str]:
 
 
 def level_domains(table: Table, case: Case) -> Sequence[str]:
-    got = [found.key for found in of_level(domain(case.input["root"]), case.input["level"])]
+    got = [found.key for found in domains_of_level(domain(case.input["root"]), case.input["level"])]
     return [
         *compare("domains", got, case.want.get("expectedIDs") or []),
         *compare("count", len(got), case.want.get("expectedCount", 0)),
@@ -57,7 +57,9 @@ def level_domains(table: Table, case: Case) -> Sequence[str]:
 
 
 def is_part(table: Table, case: Case) -> Sequence[str]:
-    return list(compare("part", labelled(case.input.get("labels") or {}, ZONES), case.want.get("expected", False)))
+    return list(
+        compare("part", has_all_levels(case.input.get("labels") or {}, ZONES), case.want.get("expected", False))
+    )
 
 
 def lowest(table: Table, case: Case) -> Sequence[str]:
@@ -74,7 +76,7 @@ def lowest(table: Table, case: Case) -> Sequence[str]:
 
 def level_order(table: Table, case: Case) -> Sequence[str]:
     root = case.input.get("root")
-    got = [found.key for found in narrow_first(domain(root))] if root else []
+    got = [found.key for found in domains_narrowest_first(domain(root))] if root else []
     return list(compare("order", got, case.want.get("expected") or []))
 
 
@@ -86,8 +88,8 @@ def levels(table: Table, case: Case) -> Sequence[str]:
     assert constraint is not None
     got, error = [], ""
     try:
-        got = levels_in_question(constraint, group.get("name", ""), topology)
-    except NoNodes as problem:
+        got = eligible_levels(constraint, group.get("name", ""), topology)
+    except NoSuitableNodes as problem:
         error = str(problem)
     return [
         *compare("levels", got, case.want.get("expectedLevels") or []),
@@ -136,13 +138,13 @@ def _plugin(call: Document) -> tuple[MinRuntime, KaiSession]:
 def _reclaim_filter(call: Document) -> object:
     _, session = _plugin(call)
     args = call["args"]
-    return session.reclaim_victim(values.job(args["pendingJob"]), values.job(args["victim"]))
+    return session.is_reclaim_victim(values.job(args["pendingJob"]), values.job(args["victim"]))
 
 
 def _preempt_filter(call: Document) -> object:
     _, session = _plugin(call)
     args = call["args"]
-    return session.preempt_victim(values.job(args["pendingJob"]), values.job(args["victim"]))
+    return session.is_preempt_victim(values.job(args["pendingJob"]), values.job(args["victim"]))
 
 
 class _Scenario:
@@ -167,16 +169,16 @@ def _scenario(call: Document) -> _Scenario:
 
 
 def _preempt_scenario(call: Document) -> object:
-    return _plugin(call)[1].preempt_allowed(_scenario(call))
+    return _plugin(call)[1].is_preempt_allowed(_scenario(call))
 
 
 def _reclaim_scenario(call: Document) -> object:
-    return _plugin(call)[1].reclaim_allowed(_scenario(call))
+    return _plugin(call)[1].is_reclaim_allowed(_scenario(call))
 
 
 def _parsed(call: Document) -> object:
     args = call["args"]
-    return KaiPluginArguments(args.get("arguments") or {}).span(args["minRuntimeConfig"])
+    return KaiPluginArguments(args.get("arguments") or {}).duration(args["minRuntimeConfig"])
 
 
 def _preempt_resolved(call: Document) -> object:
@@ -196,7 +198,7 @@ def _reclaim_resolved(call: Document) -> object:
 
 def _path(call: Document) -> object:
     recv, queue = call["args"]["recv"], call["args"].get("queue")
-    return [found.uid for found in path_to(_queues(recv["queues"]), _queue(queue))] if queue else []
+    return [found.uid for found in queue_path(_queues(recv["queues"]), _queue(queue))] if queue else []
 
 
 CALLS: Mapping[str, tuple[Callable[[Document], object], Callable[[Any], object]]] = {

@@ -12,10 +12,16 @@ from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements, mig_profile
 from gpuconsole.scheduling.kai.api.tasks import ALIVE, ALLOCATED, KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.job_placement import choose_gpus
-from gpuconsole.scheduling.kai.messages import JobError, TaskErrors, explain, lacking, summary
-from gpuconsole.scheduling.kai.messages import misfit as misfit_of
-from gpuconsole.scheduling.kai.plugins.predicates import refuse, wrong_sort
-from gpuconsole.scheduling.kai.plugins.topology import TopologyDomainInfo, misfit
+from gpuconsole.scheduling.kai.messages import (
+    JobError,
+    TaskErrors,
+    explain_errors,
+    insufficient_resources_error,
+    summarise_errors,
+)
+from gpuconsole.scheduling.kai.messages import node_misfit as misfit_of
+from gpuconsole.scheduling.kai.plugins.predicates import claims_refusal, gpu_type_mismatch
+from gpuconsole.scheduling.kai.plugins.topology import TopologyDomainInfo, domain_misfit
 from gpuconsole.scheduling.kai.session import KaiSession
 from tests.conformance.kai import values
 from tests.conformance.kai.sessions import build
@@ -62,7 +68,7 @@ def insufficient(table: Table, case: Case) -> Sequence[str]:
     args, want = case.input["args"], case.want["want"]
     if args.get("suffix"):
         raise NotModelled("pod overhead is part of the request")
-    error = lacking(
+    error = insufficient_resources_error(
         values.request(args.get("resourceRequested")),
         values.amounts(args.get("usedResource")),
         values.amounts(args.get("capacityResource")),
@@ -80,7 +86,7 @@ def too_little(table: Table, case: Case) -> Sequence[str]:
     args = case.input["args"]
     domain = TopologyDomainInfo(args["domainID"], "rack")
     domain.free = values.amounts(args.get("availableResource"))
-    error = misfit(domain, values.amounts(args.get("resourceRequested")), 1, args.get("subGroupName", ""))
+    error = domain_misfit(domain, values.amounts(args.get("resourceRequested")), 1, args.get("subGroupName", ""))
     if error is None:
         return ["it fits"]
     want = job_error(case.want["want"])
@@ -98,10 +104,10 @@ def said_of_queue(table: Table, case: Case) -> Sequence[str]:
         raise NotModelled("the text is not told")
     name, resource, used = told["queueName"], told["resourceName"], told["used"]
     if "maxAllowed" in told:
-        got = messages.over_limit(name, resource, told["maxAllowed"], used, told["requested"])
+        got = messages.over_limit_message(name, resource, told["maxAllowed"], used, told["requested"])
     else:
         asked = told["requiredResources"].get({"CPU": "MilliCPU", "GPU": "GPU", "Memory": "Memory"}[resource], 0)
-        got = messages.over_quota(name, resource, told["deserved"], used, asked)
+        got = messages.over_quota_message(name, resource, told["deserved"], used, asked)
     return list(compare("message", got, told["message"]))
 
 
@@ -142,7 +148,7 @@ def refused_claims(table: Table, case: Case) -> Sequence[str]:
         raise NotModelled("a cluster without the feature")
     session = build(case.input["topology"], {"queues": [], "predicatesPluginLoaded": False})
     job = next(iter(session.jobs.values()))
-    return list(compare("refusal", refuse(session, next(job.tasks()), job) or "", case.want.get("err", "")))
+    return list(compare("refusal", claims_refusal(session, next(job.tasks()), job) or "", case.want.get("err", "")))
 
 
 # Jobs
@@ -157,7 +163,7 @@ def _ready(document: Document) -> bool:
     if "minAvailable" in document:
         for pod_set in job.pod_sets.values():
             pod_set.minimum = document["minAvailable"]
-    return job.ready
+    return job.is_ready
 
 
 def evicted(table: Table, case: Case) -> Sequence[str]:
@@ -193,12 +199,12 @@ def _statuses(document: Document) -> list[PodInfo]:
     tasks = [PodInfo(f"t{n}", status=STATUSES[status]) for n, status in enumerate(document.get("taskStatuses") or ())]
     for task in tasks:
         # The tests evict by a trial.
-        task.virtual = task.status is KaiPodStatus.RELEASING
+        task.is_virtual_status = task.status is KaiPodStatus.RELEASING
     return tasks
 
 
 def _allocatable(document: Document) -> int:
-    return sum(task.to_allocate(document.get("isRealAllocation", False)) for task in _statuses(document))
+    return sum(task.should_allocate(document.get("isRealAllocation", False)) for task in _statuses(document))
 
 
 def _next(document: Document) -> int:
@@ -227,8 +233,8 @@ def _allocated(document: Document) -> int:
 
 def _to_allocate(document: Document) -> bool:
     task = PodInfo("t", status=STATUSES[document.get("status") or "Pending"])
-    task.virtual = document.get("isVirtualStatus", False)
-    return task.to_allocate(document.get("isRealAllocation", False))
+    task.is_virtual_status = document.get("isVirtualStatus", False)
+    return task.should_allocate(document.get("isRealAllocation", False))
 
 
 # Nodes
@@ -237,7 +243,7 @@ def _to_allocate(document: Document) -> bool:
 def _seated(document: Document, name: str = "node1") -> KaiNodeInfo:
     node = KaiNodeInfo(Node(name=name), _amounts(document.get("allocatable") or {}))
     for pod in document.get("tasks") or ():
-        node.add(values.task({**pod, "UID": pod.get("UID") or pod.get("Name")}))
+        node.add_task(values.task({**pod, "UID": pod.get("UID") or pod.get("Name")}))
     return node
 
 
@@ -266,7 +272,9 @@ def fits_free(table: Table, case: Case) -> Sequence[str]:
     node, args = values.node(case.input["fields"]), case.input["args"]
     node.idle = values.amounts(args["nodeNonAllocatedResources"])
     node.releasing = ResourceAmounts()
-    return list(compare("fits", node.fits(values.task(args["task"])), case.want.get("want", False)))
+    return list(
+        compare("fits", node.is_allocatable_or_pipelinable(values.task(args["task"])), case.want.get("want", False))
+    )
 
 
 def _pod(
@@ -293,9 +301,9 @@ def fits(idle_only: bool) -> Check:
         assert isinstance(described, Node)
         node = cluster_info.node_of(described)
         for number, requests in enumerate(case.input.get("podsResources") or ()):
-            node.add(_pod(f"running-{number}", requests, node=node.name))
+            node.add_task(_pod(f"running-{number}", requests, node=node.name))
         task = _pod("new", case.input.get("podResourcesToAllocate") or {}, case.input.get("podAnnotations"))
-        got = node.fits_idle(task) if idle_only else node.fits(task)
+        got = node.is_allocatable(task) if idle_only else node.is_allocatable_or_pipelinable(task)
         error = misfit_of(task, node, False)
         said = "" if error is None or got else " ".join(error.details)
         return [
@@ -326,14 +334,14 @@ def request_of_pod(table: Table, case: Case) -> Sequence[str]:
     want = case.want.get("expectedResource")
     whole = want is not None
     expected = values.request(want if whole else case.want["expected"]["Resreq"])
-    sort = case.want.get("expected", {}).get("ResourceRequestType") or task.sort.value
+    sort = case.want.get("expected", {}).get("ResourceRequestType") or task.gpu_request_type.value
     got = task.request
     scalars = {name: n for name, n in got.scalars.items() if name != PODS}
     gpus = (got.count, got.portion, got.gpu_memory, dict(got.mig))
     return [
         *compare("GPUs", gpus, (expected.count, expected.portion, expected.gpu_memory, dict(expected.mig))),
         *(compare("plain", (got.cpu, got.memory, scalars), _plain(expected)) if whole else ()),
-        *compare("sort", task.sort.value, sort),
+        *compare("sort", task.gpu_request_type.value, sort),
     ]
 
 
@@ -350,15 +358,15 @@ def comes_and_goes(table: Table, case: Case) -> Sequence[str]:
     for one in case.input.get("podsInfoMetadata") or [{"pod": pod} for pod in case.input.get("pods") or ()]:
         task = _read(one["pod"], one.get("status", ""))
         task.groups = tuple(one.get("gpuGroups") or ())
-        node.add(task)
+        node.add_task(task)
         tasks.append(task)
     if "expected" in case.want:
         for pod in case.input.get("rmPods") or ():
-            node.remove(_read(pod).uid)
+            node.remove_task(_read(pod).uid)
         return list(_books(node, case.want["expected"]))
     found = list(_books(node, case.want["addedPodsNodeInfo"]))
     for task in reversed(tasks):
-        node.remove(task.uid)
+        node.remove_task(task.uid)
     return [*found, *(f"gone: {line}" for line in _books(node, case.want["removedPodsNodeInfo"]))]
 
 
@@ -382,7 +390,9 @@ def sort_of_gpus(table: Table, case: Case) -> Sequence[str]:
     task = case.input.get("task") or case.input.get("podInfo")
     if node is None or task is None:
         raise NotModelled("the case tells no node or task")
-    return list(compare("refusal", wrong_sort(values.task(task), values.node(node)), case.want.get("errorMsg", "")))
+    return list(
+        compare("refusal", gpu_type_mismatch(values.task(task), values.node(node)), case.want.get("errorMsg", ""))
+    )
 
 
 def shared(table: Table, case: Case) -> Sequence[str]:
@@ -392,8 +402,8 @@ def shared(table: Table, case: Case) -> Sequence[str]:
         args.get("fittingGPUsOnNode") or (),
         values.node(args["node"]),
         values.task(args.get("pod") or args["task"]),
-        session.new_group,
-        waiting=args.get("isPipelineOnly", False),
+        session.new_gpu_group,
+        only_pipeline=args.get("isPipelineOnly", False),
     )
     if got is None:
         return list(compare("number", 0, want.get("groupLength", 0)))
@@ -423,17 +433,17 @@ CHECKS: dict[str, Check] = {
     f"{_A}_node_info/Test_isMigResource": equal(lambda case: bool(mig_profile(case["rName"])), "want"),
     "kai/scheduler_plugins_dynamicresources/TestDynamicResourceAllocationPreFilter": refused_claims,
     f"{_A}_common_info/TestFitErrors_Error": equal(_task_errors, "want"),
-    f"{_A}_common_info/TestJobFitErrorsToDetailedMessage": equal(lambda case: explain(_errors(case)), "want"),
-    f"{_A}_common_info/TestJobFitErrorsToMessage": equal(lambda case: summary(_errors(case)), "want"),
+    f"{_A}_common_info/TestJobFitErrorsToDetailedMessage": equal(lambda case: explain_errors(_errors(case)), "want"),
+    f"{_A}_common_info/TestJobFitErrorsToMessage": equal(lambda case: summarise_errors(_errors(case)), "want"),
     f"{_A}_common_info/TestTopologyFitError_DetailedMessage": equal(lambda case: job_error(case["err"]).detail, "want"),
     f"{_A}_common_info/TestNewFitErrorInsufficientResource": insufficient,
     f"{_A}_common_info/TestNewTopologyInsufficientResourcesError": too_little,
     f"{_A}_pod_status/TestIsAliveStatus": equal(lambda case: STATUSES[case["status"]] in ALIVE),
     f"{_A}_pod_info/TestPodInfo_ShouldAllocate": equal(_to_allocate),
-    f"{_A}_podgroup_info/TestPodGroupInfo_GetNumAliveTasks": equal(lambda case: _job(case).alive),
-    f"{_A}_podgroup_info/TestPodGroupInfo_GetNumPendingTasks": equal(lambda case: len(_job(case).pending)),
+    f"{_A}_podgroup_info/TestPodGroupInfo_GetNumAliveTasks": equal(lambda case: _job(case).alive_tasks),
+    f"{_A}_podgroup_info/TestPodGroupInfo_GetNumPendingTasks": equal(lambda case: len(_job(case).pending_tasks)),
     f"{_A}_podgroup_info/TestPodGroupInfo_IsReadyForScheduling": equal(_ready),
-    f"{_A}_podgroup_info/TestPodGroupInfo_IsStale": equal(lambda case: _job(case).stale),
+    f"{_A}_podgroup_info/TestPodGroupInfo_IsStale": equal(lambda case: _job(case).is_stale),
     f"{_A}_podgroup_info/TestGetTasksToEvict_Table": evicted,
     f"{_A}_podgroup_info/Test_GetTasksToAllocate": chosen,
     f"{_A}_podgroup_info/Test_getNumAllocatableTasks": equal(_allocatable, "want"),

@@ -6,9 +6,9 @@ from typing import Any
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kai.api.jobs import PodSetInfo
 from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import CPU, GPU, ResourceAmounts, asking
+from gpuconsole.scheduling.kai.api.resources import CPU, GPU, ResourceAmounts, new_request
 from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
-from gpuconsole.scheduling.kai.config import BadArgument, KaiPluginArguments
+from gpuconsole.scheduling.kai.config import InvalidArgument, KaiPluginArguments
 from gpuconsole.scheduling.kai.plugins import node_scores as gpu_placement
 from gpuconsole.scheduling.kai.plugins import node_scores as nodeavailability
 from gpuconsole.scheduling.kai.plugins import node_scores as nodeplacement
@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kai.plugins import ordering as elastic
 from gpuconsole.scheduling.kai.plugins import ordering as subgrouporder
 from gpuconsole.scheduling.kai.plugins import ordering as taskorder
 from gpuconsole.scheduling.kai.plugins.ordering import Kubeflow, Ray
-from gpuconsole.scheduling.kai.session import KaiPlugin, KaiSession, span
+from gpuconsole.scheduling.kai.session import KaiPlugin, KaiSession, value_range
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
@@ -58,7 +58,7 @@ def pod_set_order(table: Table, case: Case) -> Sequence[str]:
     for side in ("l", "r"):
         pod_set = PodSetInfo(side, case.input.get(f"{side}MinAvailable", 0))
         for number in range(case.input.get(f"{side}Allocated", 0)):
-            pod_set.assign(PodInfo(f"{side}-pod-{number}", pod_set=side, status=KaiPodStatus.RUNNING))
+            pod_set.add_task(PodInfo(f"{side}-pod-{number}", pod_set=side, status=KaiPodStatus.RUNNING))
         sides.append(pod_set)
     return list(compare("order", sign(subgrouporder.compare_sub_groups(*sides)), case.want.get("want", 0)))
 
@@ -106,13 +106,13 @@ def packed(table: Table, case: Case) -> Sequence[str]:
         name: (_node(name, ResourceAmounts(gpus=_whole(found, "nodeAllocatableGPUs")), _idle(found)), found)
         for name, found in case.input["testNodeMetadataMap"].items()
     }
-    task, plugin = PodInfo("task", request=asking(1)), nodeplacement.NodePlacement(KaiPluginArguments())
+    task, plugin = PodInfo("task", request=new_request(1)), nodeplacement.NodePlacement(KaiPluginArguments())
     free = {name: plugin.measure(task, node) for name, (node, _) in nodes.items()}
-    least, most = span([value for value in free.values() if value is not None])
+    least, most = value_range([value for value in free.values() if value is not None])
     return [
         line
         for name, (_, found) in nodes.items()
-        for line in compare(name, plugin.weigh(free[name], least, most), found.get("nodeExpectedScore", 0))
+        for line in compare(name, plugin.score(free[name], least, most), found.get("nodeExpectedScore", 0))
     ]
 
 
@@ -188,7 +188,7 @@ def argument(read: Callable[[KaiPluginArguments, str, Any], object]) -> Check:
         failed = False
         try:
             got = read(arguments, key, base)
-        except BadArgument:
+        except InvalidArgument:
             got, failed = base, True
         return [line for line in _argument(got, failed, case.want)]
 

@@ -13,14 +13,14 @@ from gpuconsole.scheduling.kai.config import KaiPluginArguments
 from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.plugins.ordering import Elastic, Priority
 from gpuconsole.scheduling.kai.plugins.proportion import Proportion
-from gpuconsole.scheduling.kai.session import JobsByQueue, KaiSession, Wanted
+from gpuconsole.scheduling.kai.session import JobFilter, JobsByQueue, KaiSession
 from gpuconsole.scheduling.kai.solving.solver import (
     AffinityFilter,
     FailedJobs,
     GrowingScenario,
-    IdleGpus,
-    NotGrown,
-    match_greedily,
+    IdleGpusFilter,
+    ScenarioNotExtended,
+    can_match_greedily,
 )
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, Table, compare
@@ -70,19 +70,19 @@ def _pods(described: Any) -> list[Document]:
 
 
 def easier(table: Table, case: Case) -> Sequence[str]:
-    failures = FailedJobs(used=True)
+    failures = FailedJobs(enabled=True)
     failures.add(_like(_pods(case.input.get("representativeResources"))))
-    got = not failures.would_fail(_like(_pods(case.input.get("jobResources"))))
+    got = not failures.has_failed_before(_like(_pods(case.input.get("jobResources"))))
     return list(compare("easier", got, case.want.get("result", False)))
 
 
 def replaced(table: Table, case: Case) -> Sequence[str]:
     """The smaller of two failed jobs is kept: the one in question tells against itself only if it is."""
-    failures = FailedJobs(used=True)
+    failures = FailedJobs(enabled=True)
     failures.add(_like(_pods(case.input.get("representativeResources"))))
     job = _like(_pods(case.input.get("jobResources")))
     failures.add(job)
-    return list(compare("kept", failures.smallest_like(job) is job, case.want.get("result", False)))
+    return list(compare("kept", failures.smallest_equivalent(job) is job, case.want.get("result", False)))
 
 
 # Filters
@@ -91,7 +91,7 @@ def replaced(table: Table, case: Case) -> Sequence[str]:
 def greedy(table: Table, case: Case) -> Sequence[str]:
     args = case.input["args"]
     capacity = args.get("capacity") or {}
-    got = match_greedily(
+    got = can_match_greedily(
         args.get("requirements") or (), args.get("holders") or (), lambda holder: capacity.get(holder, 0)
     )
     return list(compare("matched", got, case.want.get("want", False)))
@@ -106,7 +106,7 @@ def _scenario(document: Document) -> GrowingScenario:
     session = KaiSession(jobs=_jobs([*potential, *(task for job in recorded for task in job.tasks())]))
     scenario = GrowingScenario(session, PodGroupInfo("preemptor", tasks=pending), recorded)
     for task in potential:
-        scenario.add([task])
+        scenario.add_victims([task])
     return scenario
 
 
@@ -117,9 +117,9 @@ def _jobs(tasks: Sequence[PodInfo]) -> list[PodGroupInfo]:
     return [PodGroupInfo(uid, tasks=found) for uid, found in by_job.items()]
 
 
-def _filter(fields: Document, pending: Sequence[str], nodes: int) -> IdleGpus:
+def _filter(fields: Document, pending: Sequence[str], nodes: int) -> IdleGpusFilter:
     """The filter as it was dumped, after the scenarios that it has seen."""
-    found = IdleGpus(fields.get("nodesNameToIdleGpus") or {}, pending, nodes)
+    found = IdleGpusFilter(fields.get("nodesNameToIdleGpus") or {}, pending, nodes)
     found.recorded |= {*(fields.get("recordedVictimsInCache") or {})}
     found.potential |= {*(fields.get("potentialVictimsInCache") or {})}
     return found
@@ -131,8 +131,8 @@ def idle_gpus(table: Table, case: Case) -> Sequence[str]:
     found = _filter(fields, [*(fields.get("pendingTasksInState") or {})], len(scenario.pending))
     got, error = False, False
     try:
-        got = found.could_do(scenario)
-    except NotGrown:
+        got = found.may_succeed(scenario)
+    except ScenarioNotExtended:
         error = True
     want = case.want.get("want") or {}
     return [
@@ -153,13 +153,13 @@ def absorbed(table: Table, case: Case) -> Sequence[str]:
     error = ""
     try:
         if scenario is not None:
-            found.absorb(scenario, first)
-    except NotGrown as problem:
+            found.count_new_victims(scenario, first)
+    except ScenarioNotExtended as problem:
         error = str(problem)
     if want.get("wantErr") or error:
         return list(compare("error", error, want.get("expectedErrorData", "")))
     return [
-        *compare("nodes", found.best, want.get("maxFreeGpuNodesSorted") or []),
+        *compare("nodes", found.candidate_nodes, want.get("maxFreeGpuNodesSorted") or []),
         *compare("free", found.free, want.get("nodesNameToIdleGpus") or {}),
         *compare("recorded", found.recorded, {*(want.get("recordedVictimsInCache") or {})}),
         *compare("potential", found.potential, {*(want.get("potentialVictimsInCache") or {})}),
@@ -170,12 +170,12 @@ def freed_gpus(table: Table, case: Case) -> Sequence[str]:
     fields, victim = case.input["fields"], values.task(case.input["args"]["victimTask"])
     nodes = fields.get("maxFreeGpuNodesSorted") or ()
     found = _filter(fields, (), len(nodes))
-    found.best = list(nodes)
-    found.free_up(victim.node, victim.accepted.gpus + victim.accepted.claimed)
+    found.candidate_nodes = list(nodes)
+    found.add_free_gpus(victim.node, victim.accepted_request.gpus + victim.accepted_request.dra_gpus)
     want = case.want.get("want") or {}
-    least = found.best[-1] if found.best else ""
+    least = found.candidate_nodes[-1] if found.candidate_nodes else ""
     return [
-        *compare("nodes", found.best, want.get("maxFreeGpuNodesSorted") or []),
+        *compare("nodes", found.candidate_nodes, want.get("maxFreeGpuNodesSorted") or []),
         *compare("least", least, want.get("minIdleGpusRelevant", "")),
     ]
 
@@ -187,10 +187,10 @@ def affinities(table: Table, case: Case) -> Sequence[str]:
     open_nodes = {name: nodes[name] for name in case.input.get("feasibleNodes") or {}}
     session = KaiSession(jobs=_jobs(victims), nodes=nodes.values())
     scenario = GrowingScenario(session, PodGroupInfo("preemptor", tasks=pending), ())
-    found = AffinityFilter.of(scenario, session, open_nodes)
+    found = AffinityFilter.for_scenario(scenario, session, open_nodes)
     for victim in victims:
-        scenario.add([victim])
-    got = found is None or found.could_do(scenario)
+        scenario.add_victims([victim])
+    got = found is None or found.may_succeed(scenario)
     return list(compare("could do", got, case.want.get("wantFilterResult", False)))
 
 
@@ -208,8 +208,8 @@ class _Case:
         session = KaiSession(jobs=_jobs([*first, *more, *(task for job in recorded for task in job.tasks())]))
         self.scenario = GrowingScenario(session, _named_job(fields.get("pendingTasksAsJob") or {}), recorded)
         for task in first:
-            self.scenario.add([task])
-        self.scenario.add(more)
+            self.scenario.add_victims([task])
+        self.scenario.add_victims(more)
 
 
 def _named(document: Document) -> PodInfo:
@@ -245,7 +245,7 @@ def grown(table: Table, case: Case) -> Sequence[str]:
 
 
 def group_of(table: Table, case: Case) -> Sequence[str]:
-    group = _Case(case).scenario.group_of(_named(case.input["args"]["victimPodInfo"]))
+    group = _Case(case).scenario.partial_job_of(_named(case.input["args"]["victimPodInfo"]))
     want = case.want.get("want")
     got = None if group is None else (group.uid, _names(list(group.tasks())))
     return list(compare("group", got, None if want is None else (want["UID"], _names(list(_named_job(want).tasks())))))
@@ -253,7 +253,7 @@ def group_of(table: Table, case: Case) -> Sequence[str]:
 
 def latest(table: Table, case: Case) -> Sequence[str]:
     """The job of the victim that was added last; KAI's session in the test knows the tasks that were added last."""
-    found = _Case(case).scenario.latest
+    found = _Case(case).scenario.latest_victim_job
     want = case.want.get("want")
     return list(compare("latest", found and found.uid, want and want["UID"]))
 
@@ -296,18 +296,18 @@ def _ordered_job(uid: str, document: Document) -> PodGroupInfo:
         job.pod_sets.update(PodGroupInfo(uid).pod_sets)
     for status, pods in (document.get("PodStatusIndex") or {}).items():
         for name, pod in pods.items():
-            job.take_in(values.task({"UID": name, **pod, "Status": status, "SubGroupName": ""}))
+            job.add_task(values.task({"UID": name, **pod, "Status": status, "SubGroupName": ""}))
     if document.get("Allocated"):
         job.allocated = values.amounts(document["Allocated"])
     return job
 
 
-def _wanted(options: Document) -> Wanted:
-    return Wanted(
+def _wanted(options: Document) -> JobFilter:
+    return JobFilter(
         ready=options.get("FilterUnready", False),
         pending=options.get("FilterNonPending", False),
         preemptible=options.get("FilterNonPreemptible", False),
-        active=options.get("FilterNonActiveAllocated", False),
+        with_allocated=options.get("FilterNonActiveAllocated", False),
         victims=options.get("VictimQueue", False),
         depth=options.get("MaxJobsQueueDepth", -1),
     )
@@ -337,7 +337,7 @@ def pushed(table: Table, case: Case) -> Sequence[str]:
 
 def nested(table: Table, case: Case) -> Sequence[str]:
     jobs = [_ordered_job(uid, document) for uid, document in (case.input.get("jobs") or {}).items()]
-    line = JobsByQueue(_session(jobs, case.input["queues"]), Wanted(ready=True, pending=True), jobs)
+    line = JobsByQueue(_session(jobs, case.input["queues"]), JobFilter(ready=True, pending=True), jobs)
     for document in case.input.get("pushJobs") or ():
         line.push(_ordered_job(document.get("UID", "pushed"), document))
     return _order(line, case.want.get("expectedJobOrder") or ())

@@ -17,16 +17,16 @@ from gpuconsole.scheduling.kai.api.tasks import (
     ClaimIndex,
     ClaimInfo,
     ClaimRef,
+    DraDevice,
+    GpuRequestType,
     KaiPodStatus,
-    OfferedDevice,
     PodInfo,
-    Sort,
-    Spec,
+    TaskSpec,
 )
-from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPluginOption, Parameters, Tier, configuration
+from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPluginOption, SchedulerFlags, Tier, configuration
 from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.session import KaiSession
-from gpuconsole.scheduling.kai.store import open_session
+from gpuconsole.scheduling.kai.store import open_plugins
 
 Document = Mapping[str, Any]
 SECOND = 1_000_000
@@ -50,9 +50,9 @@ def build(case: Document, effective: Document, grace: int = 0) -> KaiSession:
         claims=claims,
         now=NOW,
         configuration=_configuration((case.get("Mocks") or {}).get("SchedulerConf")),
-        parameters=Parameters(max_consolidation_victims=-1, signatures=False, staleness_grace=grace),
+        parameters=SchedulerFlags(max_consolidation_victims=-1, use_scheduling_signatures=False, staleness_grace=grace),
     )
-    open_session(session, () if effective["predicatesPluginLoaded"] else ("predicates",))
+    open_plugins(session, () if effective["predicatesPluginLoaded"] else ("predicates",))
     return session
 
 
@@ -103,9 +103,7 @@ def _quota(document: Document) -> KaiQueueQuota:
 def claim_book(document: Document) -> ClaimIndex:
     slices = document.get("ResourceSlices") or ()
     devices = [
-        OfferedDevice(
-            found.get("NodeName", ""), "nvidia.com/gpu", found.get("NodeName", ""), f"{found['Name']}/{index}"
-        )
+        DraDevice(found.get("NodeName", ""), "nvidia.com/gpu", found.get("NodeName", ""), f"{found['Name']}/{index}")
         for found in slices
         for index in range(found.get("Count", 0))
     ]
@@ -126,9 +124,7 @@ def _claim(document: Document) -> ClaimInfo:
         devices=None
         if allocation is None
         else tuple(
-            OfferedDevice(
-                found.get("pool", ""), found.get("driver", ""), found.get("pool", ""), found.get("device", "")
-            )
+            DraDevice(found.get("pool", ""), found.get("driver", ""), found.get("pool", ""), found.get("device", ""))
             for found in results
         ),
     )
@@ -189,7 +185,7 @@ def _task(job: Document, index: int, document: Document, claims: ClaimIndex) -> 
     node = document.get("NodeName", "")
     request, sort = _request(job, document, claims)
     groups = tuple(document.get("GPUGroups") or ())
-    if node and sort is Sort.FRACTION and not groups:
+    if node and sort is GpuRequestType.FRACTION and not groups:
         groups = (f"group-of-{uid}",)
     return PodInfo(
         uid,
@@ -206,7 +202,7 @@ def _task(job: Document, index: int, document: Document, claims: ClaimIndex) -> 
     )
 
 
-def _request(job: Document, task: Document, claims: ClaimIndex) -> tuple[ResourceRequirements, Sort]:
+def _request(job: Document, task: Document, claims: ClaimIndex) -> tuple[ResourceRequirements, GpuRequestType]:
     scalars = {PODS: 1}
     gpus, memory = job.get("RequiredGPUsPerTask", 0), job.get("RequiredGpuMemory", 0)
     base: dict[str, Any] = {"scalars": scalars, "claims": _claimed(job, task, claims)}
@@ -215,25 +211,25 @@ def _request(job: Document, task: Document, claims: ClaimIndex) -> tuple[Resourc
         base["memory"] = job.get("RequiredMemoryPerTask") or 1e9
     mig = task.get("RequiredMigInstances") or {}
     if mig:
-        return ResourceRequirements(**base, mig=mig), Sort.MIG
+        return ResourceRequirements(**base, mig=mig), GpuRequestType.MIG
     if job.get("IsBestEffortJob"):
         gpus = 0
     if gpus != int(gpus):
-        return ResourceRequirements(**base, count=1, portion=gpus), Sort.FRACTION
+        return ResourceRequirements(**base, count=1, portion=gpus), GpuRequestType.FRACTION
     if memory and not job.get("IsBestEffortJob"):
-        return ResourceRequirements(**base, count=1, gpu_memory=memory), Sort.MEMORY
+        return ResourceRequirements(**base, count=1, gpu_memory=memory), GpuRequestType.MEMORY
     if "RequiredGPUs" in task:
         gpus = task["RequiredGPUs"]
     # A request of zero GPUs is read as one device of which nothing is taken.
     count = int(gpus) or (0 if job.get("IsBestEffortJob") else 1)
-    return ResourceRequirements(**base, count=count, portion=1 if gpus else 0), Sort.REGULAR
+    return ResourceRequirements(**base, count=count, portion=1 if gpus else 0), GpuRequestType.REGULAR
 
 
 def _claimed(job: Document, task: Document, claims: ClaimIndex) -> dict[str, int]:
     counts: dict[str, int] = {}
     for reference in _references(task):
         claim = claims.claims.get(f"{job.get('Namespace', '')}/{reference.claim}")
-        for request in claim.requests if claim is not None and claim.gpu else ():
+        for request in claim.requests if claim is not None and claim.is_gpu_claim else ():
             counts[request.device_class] = counts.get(request.device_class, 0) + request.count
     return counts
 
@@ -244,7 +240,7 @@ def _references(task: Document) -> tuple[ClaimRef, ...]:
     return (*named, *(ClaimRef(name, claim, True) for name, claim in templates.items()))
 
 
-def _spec(uid: str, document: Document) -> Spec:
+def _spec(uid: str, document: Document) -> TaskSpec:
     labels = document.get("PodAffinityLabels") or {}
     selector = LabelSelector(match_labels=labels)
     near, apart = (
@@ -253,7 +249,7 @@ def _spec(uid: str, document: Document) -> Spec:
     )
     names = document.get("NodeAffinityNames") or ()
     order = {} if document.get("Priority") is None else {"kai.scheduler/task-priority": str(document["Priority"])}
-    return Spec(
+    return TaskSpec(
         pod=Pod(name=uid, labels=labels, template=PodTemplate(pod_affinity=near, pod_anti_affinity=apart)),
         labels={"job-name": uid, **labels, **order},
         affinity=(NodeTerm((Requirement(NODE_TYPE, "In", tuple(names)),)),) if names else None,
@@ -280,13 +276,13 @@ def _node(name: str, document: Document, jobs: list[PodGroupInfo], claims: Claim
         scalars={PODS: 110, **(document.get("MigInstances") or {})},
     )
     node = KaiNodeInfo(Node(name=name, labels=labels), amounts)
-    node.offer_claimed(sum(device.node == name for device in claims.devices))
+    node.add_dra_gpus(sum(device.node == name for device in claims.devices))
     for task in sorted((task for job in jobs for task in job.tasks()), key=lambda task: task.uid):
         if task.node == name and task.status in ACTIVE_USED:
-            node.add(task)
+            node.add_task(task)
     if "MaxTaskNum" in document:
         node.allocatable.scalars[PODS] = document["MaxTaskNum"]
         node.idle.scalars[PODS] = max(0, document["MaxTaskNum"] - int(node.used.get(PODS)))
     if "GpuMemorySynced" in document:
-        node.gpu_memory_known = document["GpuMemorySynced"]
+        node.has_gpu_memory_label = document["GpuMemorySynced"]
     return node

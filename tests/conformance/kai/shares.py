@@ -4,35 +4,35 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.config import KaiPluginArguments, Parameters
+from gpuconsole.scheduling.kai.config import KaiPluginArguments, SchedulerFlags
 from gpuconsole.scheduling.kai.fair_share import division as q
 from gpuconsole.scheduling.kai.fair_share.division import (
     QueueShares,
     ResourceShares,
-    bands,
-    divide,
-    divide_resource,
-    divide_tree,
-    offered,
+    by_priority,
+    set_fair_share,
+    set_fair_shares,
+    set_fair_shares_of_tree,
+    usable_resources,
 )
 from gpuconsole.scheduling.kai.fair_share.reclaimable import (
     OverCapacity,
     Reclaimer,
-    exceeds_limit,
-    exceeds_quota,
-    guarantees_quota,
-    maintains_fair_share,
+    can_reclaim_above_fair_share,
+    can_reclaim_within_quota,
+    find_exceeded_capacity,
+    find_exceeded_limit,
+    find_exceeded_quota,
     may_reclaim,
-    may_take_from,
-    over_capacity,
-    over_limit,
-    over_quota,
-    requested_by,
+    may_reclaim_victims,
+    requested_by_tasks,
     requested_on,
+    resource_over_limit,
+    resource_over_quota,
 )
 from gpuconsole.scheduling.kai.functions import VictimJob
-from gpuconsole.scheduling.kai.plugins.proportion import Contender, Proportion, losses_of
-from gpuconsole.scheduling.kai.plugins.proportion import compare as compare_queues
+from gpuconsole.scheduling.kai.plugins.proportion import ComparedQueue, Proportion, victim_losses
+from gpuconsole.scheduling.kai.plugins.proportion import compare_queues as compare_queues
 from gpuconsole.scheduling.kai.session import KaiSession
 from tests.conformance.kai import values
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
@@ -65,7 +65,7 @@ def close(what: str, got: float, want: float) -> Iterator[str]:
 def _fair(queues: Mapping[str, QueueShares], want: Mapping[str, QueueShares], names: Sequence[str]) -> Iterator[str]:
     for uid, expected in want.items():
         for name in names:
-            yield from close(f"{uid} {name}", queues[uid].of[name].fair, expected.of[name].fair)
+            yield from close(f"{uid} {name}", queues[uid].by_resource[name].fair, expected.by_resource[name].fair)
 
 
 # Division
@@ -73,25 +73,25 @@ def _fair(queues: Mapping[str, QueueShares], want: Mapping[str, QueueShares], na
 
 def generated(table: Table, case: Case) -> Sequence[str]:
     queues = values.queue_map(case.input["queues"])
-    divide(values.three(case.input["totalResource"]), case.input.get("kValue", 0), queues.values())
+    set_fair_shares(values.three(case.input["totalResource"]), case.input.get("kValue", 0), queues.values())
     return [
         line
         for uid, shares in case.want["fairShare"].items()
         for name in q.RESOURCES
-        for line in close(f"{uid} {name}", queues[uid].of[name].fair, shares.get(name, 0))
+        for line in close(f"{uid} {name}", queues[uid].by_resource[name].fair, shares.get(name, 0))
     ]
 
 
 def _divide_all(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
     queues = values.queue_map(args["queues"])
-    divide(values.three(args["totalResource"]), args.get("kValue", 0), queues.values())
+    set_fair_shares(values.three(args["totalResource"]), args.get("kValue", 0), queues.values())
     yield from _fair(queues, values.queue_map(after.get("queues", args["queues"])), q.RESOURCES)
 
 
 def _divide_one(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
     queues = values.queue_map(args["queues"])
     name = args["resourceName"]
-    rest = divide_resource(args["totalAmount"], args.get("kValue", 0), _by_uid(queues), name)
+    rest = set_fair_share(args["totalAmount"], args.get("kValue", 0), _by_uid(queues), name)
     yield from close("rest", rest, results[0])
     yield from _fair(queues, values.queue_map(after.get("queues", args["queues"])), [name])
 
@@ -101,7 +101,7 @@ def _by_uid(queues: Mapping[str, QueueShares]) -> list[QueueShares]:
 
 
 def _bands(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
-    found = list(bands(_by_uid(values.queue_map(args["queues"]))))
+    found = list(by_priority(_by_uid(values.queue_map(args["queues"]))))
     yield from compare("priorities", [band[0].priority for band in found], results[1])
     yield from compare(
         "bands",
@@ -113,7 +113,7 @@ def _bands(args: Document, after: Document, results: Sequence[Any]) -> Iterator[
 def _tree(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
     plugin = args["recv"]
     queues = values.queue_map(plugin["queues"])
-    divide_tree(values.three(plugin.get("totalResource")), plugin.get("kValue", 0), queues)
+    set_fair_shares_of_tree(values.three(plugin.get("totalResource")), plugin.get("kValue", 0), queues)
     want = (after.get("recv") or plugin)["queues"]
     yield from _fair(queues, values.queue_map(want), q.RESOURCES)
 
@@ -123,30 +123,30 @@ def whole_tree(table: Table, case: Case) -> Sequence[str]:
     found = list(replay(table, case))
     after = case.document["calls"][0]["after"]["recv"]["queues"]
     for uid, queue in values.queue_map(after).items():
-        found += close(uid, queue.of[q.GPU].fair, case.want["expectedFairShare"].get(uid, 0))
+        found += close(uid, queue.by_resource[q.GPU].fair, case.want["expectedFairShare"].get(uid, 0))
     return found
 
 
 def _new(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
     plugin = Proportion(KaiPluginArguments(args["arguments"] or {}))
-    yield from compare("k", plugin.k, results[0].get("kValue", 0))
-    yield from compare("multiplier", plugin.multiplier, results[0]["relcaimerSaturationMultiplier"])
+    yield from compare("k", plugin.k_value, results[0].get("kValue", 0))
+    yield from compare("multiplier", plugin.saturation_multiplier, results[0]["relcaimerSaturationMultiplier"])
 
 
 def _losses(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
     victim = args["victim"]
     job = values.job(victim["Job"], ())
-    losses = losses_of(
+    losses = victim_losses(
         VictimJob(job, [values.task(task) for task in victim.get("Tasks") or ()]),
         ignore_placed=args["recv"].get("allowConsolidatingReclaim", False),
     )
-    got = [q.of_amounts(loss) for loss in losses]
-    yield from compare("losses", got, [q.of_amounts(values.amounts(loss)) for loss in results[0] or ()])
+    got = [q.quantities_of(loss) for loss in losses]
+    yield from compare("losses", got, [q.quantities_of(values.amounts(loss)) for loss in results[0] or ()])
 
 
 def node_resources(table: Table, case: Case) -> Sequence[str]:
-    parameters = Parameters(restrict_nodes=case.input.get("isRestrictNode", False))
-    got = offered(values.node(case.input["node"]), parameters)
+    parameters = SchedulerFlags(restrict_nodes=case.input.get("isRestrictNode", False))
+    got = usable_resources(values.node(case.input["node"]), parameters)
     return list(compare("offered", got, values.three(case.want.get("want"))))
 
 
@@ -169,7 +169,7 @@ def _capacity(policy: Callable[[Mapping[str, QueueShares], PodGroupInfo, q.Quant
         elif "task" in args:
             requested = requested_on(values.task(args["task"]), values.node(_with_memory(args["node"])))
         else:
-            requested = requested_by(values.task(task) for task in args["tasksToAllocate"] or ())
+            requested = requested_by_tasks(values.task(task) for task in args["tasksToAllocate"] or ())
         yield from _result(policy(queues, job, requested), results[0])
 
     return again
@@ -182,7 +182,7 @@ def _with_memory(node: Document) -> Document:
 
 def limit_of_one(table: Table, case: Case) -> Sequence[str]:
     queue = _queue(allocated=case.input.get("allocated"), limit=case.input.get("maxAllowed"))
-    name = exceeds_limit(queue, values.three(case.input.get("requestedQuota")))
+    name = resource_over_limit(queue, values.three(case.input.get("requestedQuota")))
     want = (case.want.get("isOverMaxAllowed", False), case.want.get("resourceName", ""))
     return list(compare("over", (bool(name), name), want))
 
@@ -190,7 +190,7 @@ def limit_of_one(table: Table, case: Case) -> Sequence[str]:
 def quota_of_one(table: Table, case: Case) -> Sequence[str]:
     held = case.input.get("allocatedNonPreemptible")
     queue = _queue(deserved=case.input.get("deserved"), non_preemptible=held)
-    name = exceeds_quota(queue, values.three(case.input.get("requestedQuota")))
+    name = resource_over_quota(queue, values.three(case.input.get("requestedQuota")))
     want = (case.want.get("expectedResult", False), case.want.get("resource", ""))
     return list(compare("over", (bool(name), name), want))
 
@@ -209,12 +209,12 @@ def _queue(**parts: Mapping[str, float] | None) -> QueueShares:
 
 def _order(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
     session = KaiSession(least_gpu_memory=args.get("minNodeGPUMemory", 0))
-    sides: list[Contender] = []
+    sides: list[ComparedQueue] = []
     for side in ("l", "r"):
         job = values.job(args[f"{side}JobInfo"]) if args.get(f"{side}JobInfo") is not None else None
         victims = [values.job(victim) for victim in args.get(f"{side}Victims") or ()]
         queue = values.queue_shares(args[f"{side}Queue"])
-        sides.append(Contender(queue, q.of_amounts(session.needs(job)), victims))
+        sides.append(ComparedQueue(queue, q.quantities_of(session.request_to_allocate(job)), victims))
     left, right = sides
     yield from compare("order", compare_queues(left, right, values.three(args.get("totalResources"))), results[0])
 
@@ -241,19 +241,19 @@ def _may_take_from(args: Document, after: Document, results: Sequence[Any]) -> I
         for uid, found in (args.get("reclaimeeResourcesByQueue") or {}).items()
     }
     multiplier = args["recv"].get("saturationMultiplier", 0)
-    got = may_take_from(values.queue_map(args["queues"]), _reclaimer(args["reclaimer"]), losses, multiplier)
+    got = may_reclaim_victims(values.queue_map(args["queues"]), _reclaimer(args["reclaimer"]), losses, multiplier)
     yield from compare("may take", got, results[0])
 
 
 def _maintains(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
     victim = values.queue_shares(args["reclaimeeQueue"])
-    got = maintains_fair_share(victim, values.three(args["reclaimeeRemainingShare"]))
+    got = can_reclaim_above_fair_share(victim, values.three(args["reclaimeeRemainingShare"]))
     yield from compare("may take", got, results[0])
 
 
 def _guarantees(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
-    got = guarantees_quota(
-        q.of_amounts(values.amounts(args.get("reclaimerResources"))),
+    got = can_reclaim_within_quota(
+        q.quantities_of(values.amounts(args.get("reclaimerResources"))),
         values.queue_shares(args["reclaimerQueue"]),
         values.queue_shares(args["reclaimeeQueue"]),
         values.three(args["reclaimeeRemainingShare"]),
@@ -280,7 +280,7 @@ def _of_share(read: Callable[[ResourceShares], object]) -> Call:
 
 def _resource_of(args: Document, after: Document, results: Sequence[Any]) -> Iterator[str]:
     queue = values.queue_shares({"QueueResourceShare": args["recv"]})
-    got, want = queue.of.get(args["resource"]), results[0]
+    got, want = queue.by_resource.get(args["resource"]), results[0]
     if got is None or want is None:
         yield from compare("resource", got, want)
     else:
@@ -314,13 +314,13 @@ def _made(args: Document, after: Document, results: Sequence[Any]) -> Iterator[s
 def compared(table: Table, case: Case) -> Sequence[str]:
     """One amount against another, -1 being above all."""
     one, other = (q.quantities(cpu=case.input.get(name, 0)) for name in ("resource1", "resource2"))
-    got = (not q.within(one, other)) - (not q.within(other, one))
+    got = (not q.is_within(one, other)) - (not q.is_within(other, one))
     return list(compare("order", got, case.want.get("expected", 0)))
 
 
 def cloned(table: Table, case: Case) -> Sequence[str]:
     variables = {local["name"]: local["value"] for local in case.document["locals"]}
-    got = values.queue_shares(variables["orig"]).clone()
+    got = values.queue_shares(variables["orig"]).copy()
     want = values.queue_shares(variables["clone"])
     found = list(
         compare(
@@ -329,7 +329,10 @@ def cloned(table: Table, case: Case) -> Sequence[str]:
             (want.uid, want.name, want.parent, want.children, want.created, want.priority),
         )
     )
-    return [*found, *(line for name in q.RESOURCES for line in _equal_shares(got.of[name], want.of[name]))]
+    return [
+        *found,
+        *(line for name in q.RESOURCES for line in _equal_shares(got.by_resource[name], want.by_resource[name])),
+    ]
 
 
 CALLS: Mapping[str, Call] = {
@@ -339,11 +342,11 @@ CALLS: Mapping[str, Call] = {
     "proportionPlugin.setFairShare": _tree,
     "proportionPlugin.getVictimResources": _losses,
     "New": _new,
-    "CapacityPolicy.IsJobOverQueueCapacity": _capacity(over_capacity),
-    "CapacityPolicy.IsNonPreemptibleJobOverQuota": _capacity(over_quota),
-    "CapacityPolicy.IsTaskAllocationOnNodeOverCapacity": _capacity(over_capacity),
-    "CapacityPolicy.resultsOverLimit": _capacity(over_limit),
-    "CapacityPolicy.resultsWithNonPreemptibleOverQuota": _capacity(over_quota),
+    "CapacityPolicy.IsJobOverQueueCapacity": _capacity(find_exceeded_capacity),
+    "CapacityPolicy.IsNonPreemptibleJobOverQuota": _capacity(find_exceeded_quota),
+    "CapacityPolicy.IsTaskAllocationOnNodeOverCapacity": _capacity(find_exceeded_capacity),
+    "CapacityPolicy.resultsOverLimit": _capacity(find_exceeded_limit),
+    "CapacityPolicy.resultsWithNonPreemptibleOverQuota": _capacity(find_exceeded_quota),
     "GetQueueOrderResult": _order,
     "Reclaimable.CanReclaimResources": _may_reclaim,
     "Reclaimable.Reclaimable": _may_take_from,
@@ -364,11 +367,11 @@ CALLS: Mapping[str, Call] = {
     "ResourceShare.GetAllocatableShare": _of_share(lambda share: share.allocatable),
     "NewResourceQuantities": _made,
     "EmptyResourceQuantities": _made,
-    "ResourceQuantities.Add": _pair(q.plus, True),
-    "ResourceQuantities.Sub": _pair(q.minus, True),
-    "ResourceQuantities.Less": _pair(q.less, False),
-    "ResourceQuantities.LessEqual": _pair(q.within, False),
-    "ResourceQuantities.LessInAtLeastOneResource": _pair(lambda one, other: not q.within(other, one), False),
+    "ResourceQuantities.Add": _pair(q.add, True),
+    "ResourceQuantities.Sub": _pair(q.subtract, True),
+    "ResourceQuantities.Less": _pair(q.is_less, False),
+    "ResourceQuantities.LessEqual": _pair(q.is_within, False),
+    "ResourceQuantities.LessInAtLeastOneResource": _pair(lambda one, other: not q.is_within(other, one), False),
 }
 _P = "kai/scheduler_plugins_proportion"
 CHECKS: dict[str, Check] = {

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.events import MarkGroup, Unschedulable
 from gpuconsole.model.kai import KaiPodGroup
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, one_pod_set
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, single_pod_set_tree
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
-from gpuconsole.scheduling.kai.engine import words
+from gpuconsole.scheduling.kai.engine import status_updates
 from gpuconsole.scheduling.kai.messages import JobError, NodeError, TaskErrors
 from tests.conformance.kai import values
 from tests.conformance.kai.groups import group_of
@@ -20,7 +20,7 @@ from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 def _said(job: PodGroupInfo, group: KaiPodGroup) -> tuple[str, tuple[str, ...], dict[str, str], set[str]]:
     """The group's message and reasons, the message of each pod, and what events say."""
     pods = {task.uid: Pod(name=task.name) for task in job.tasks()}
-    told = words(job, pods, group, "")
+    told = status_updates(job, pods, group, "")
     marks = [word for word in told if isinstance(word, MarkGroup)]
     texts = {word.pod: word.message for word in told if isinstance(word, Unschedulable)}
     return (
@@ -41,15 +41,15 @@ def status_event(table: Table, case: Case) -> Sequence[str]:
     if "podGroup" not in told:
         raise NotModelled("the pod group is not told")
     group = group_of(told["podGroup"])
-    job = PodGroupInfo("pg", root=one_pod_set(case.input.get("podGroupMinMember", 0)), tasks=tasks)
+    job = PodGroupInfo("pg", root=single_pod_set_tree(case.input.get("podGroupMinMember", 0)), tasks=tasks)
     for error in case.input.get("jobErrors") or ():
         job.errors.append(JobError(reason=error["reason"], messages=(error["message"],)))
     for name, error in (case.input.get("podErrors") or {}).items():
-        job.note(next(task for task in tasks if task.uid == name), TaskErrors(error["$error"]))
+        job.add_task_errors(next(task for task in tasks if task.uid == name), TaskErrors(error["$error"]))
     for name, nodes in (case.input.get("nodeErrors") or {}).items():
         errors = TaskErrors()
         errors.nodes.update((node, NodeError((text,))) for node, text in nodes.items())
-        job.note(next(task for task in tasks if task.uid == name), errors)
+        job.add_task_errors(next(task for task in tasks if task.uid == name), errors)
     message, reasons, texts, stories = _said(job, group)
     wanted = case.want.get("expectedPodgroupConditionReasons")
     return [
@@ -86,9 +86,9 @@ def readiness(table: Table, case: Case) -> Sequence[str]:
         task.pod_set = "" if task.pod_set == "default" else task.pod_set
     job = PodGroupInfo(document["Name"], root=root_of(tree_document, tasks), tasks=tasks)
     message, _, texts, _ = _said(job, KaiPodGroup(name="pg"))
-    got = {f"Warning Unschedulable {text}" for text in texts.values()} if job.ready else set()
+    got = {f"Warning Unschedulable {text}" for text in texts.values()} if job.is_ready else set()
     got |= {f"Normal Unschedulable {message}"} if message else set()
-    got |= set() if job.ready else {f"Normal NotReady {text}" for text in texts.values()}
+    got |= set() if job.is_ready else {f"Normal NotReady {text}" for text in texts.values()}
     return list(compare("events", got, set(case.want["expectedEventActions"])))
 
 

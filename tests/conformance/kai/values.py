@@ -9,7 +9,7 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, TopologyConstraint
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, ResourceRequirements
-from gpuconsole.scheduling.kai.api.tasks import NO_OWNERS, KaiPodStatus, PodInfo, Sort, Spec
+from gpuconsole.scheduling.kai.api.tasks import NO_OWNER_REFERENCES, GpuRequestType, KaiPodStatus, PodInfo, TaskSpec
 from gpuconsole.scheduling.kai.fair_share.division import RESOURCES, Quantities, QueueShares, ResourceShares
 
 Document = Mapping[str, Any]
@@ -119,12 +119,12 @@ def task(document: Document) -> PodInfo:
         namespace=document.get("Namespace", ""),
         pod_set=document.get("SubGroupName", ""),
         request=request(document.get("ResReq")),
-        sort=Sort(document.get("ResourceRequestType") or "Regular"),
+        sort=GpuRequestType(document.get("ResourceRequestType") or "Regular"),
         status=STATUSES[document.get("Status") or "Pending"],
         node=document.get("NodeName", ""),
         groups=tuple(document.get("GPUGroups") or ()),
         legacy_mig=document.get("IsLegacyMIGtask", False),
-        spec=Spec(
+        spec=TaskSpec(
             pod=_pod(pod),
             labels=metadata.get("labels") or {},
             node_selector=template.node_selector,
@@ -135,11 +135,11 @@ def task(document: Document) -> PodInfo:
             created=microseconds(metadata.get("creationTimestamp")),
         ),
     )
-    found.virtual = document.get("IsVirtualStatus", False)
+    found.is_virtual_status = document.get("IsVirtualStatus", False)
     if document.get("AcceptedResource"):
-        found.accepted = request(document["AcceptedResource"])
+        found.accepted_request = request(document["AcceptedResource"])
     received = document.get("ResourceReceivedType")
-    found.received = Sort(received) if received else None
+    found.received_type = GpuRequestType(received) if received else None
     return found
 
 
@@ -147,7 +147,7 @@ def _pod(pod: Document) -> Pod:
     """The pod as the model has it; a table may leave out its name."""
     named = {"name": "unnamed", **(pod.get("metadata") or {})}
     thing = decode_object({**pod, "apiVersion": "v1", "kind": "Pod", "metadata": named})
-    return thing if isinstance(thing, Pod) else NO_OWNERS
+    return thing if isinstance(thing, Pod) else NO_OWNER_REFERENCES
 
 
 def sub_group(document: Document) -> SubGroup:
@@ -231,15 +231,17 @@ def node(document: Document) -> KaiNodeInfo:
         amounts(document.get("Allocatable")),
         gpu_memory=document.get("MemoryOfEveryGpuOnNode", 0),
     )
-    found.gpu_memory_known = document.get("GpuMemorySynced", False)
+    found.has_gpu_memory_label = document.get("GpuMemorySynced", False)
     found.idle, found.releasing = amounts(document.get("Idle")), amounts(document.get("Releasing"))
     found.used = amounts(document.get("Used"))
-    found.claimed_gpus = document.get("HasDRAGPUs", False)
+    found.dra_gpus = document.get("HasDRAGPUs", False)
     found.legacy_mig = dict(document.get("LegacyMIGTasks") or {})
     found.tasks = {key: task(pod) for key, pod in (document.get("PodInfos") or {}).items()}
     sharing = document.get("GpuSharingNodeInfo") or {}
     found.shared.used = dict(sharing.get("UsedSharedGPUsMemory") or {})
     found.shared.releasing = dict(sharing.get("ReleasingSharedGPUsMemory") or {})
     found.shared.allocated = dict(sharing.get("AllocatedSharedGPUsMemory") or {})
-    found.shared.marked = {gpu for gpu, marked in (sharing.get("ReleasingSharedGPUs") or {}).items() if marked}
+    found.shared.counted_releasing = {
+        gpu for gpu, marked in (sharing.get("ReleasingSharedGPUs") or {}).items() if marked
+    }
     return found

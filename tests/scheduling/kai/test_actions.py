@@ -15,10 +15,10 @@ from gpuconsole.scheduling.kai.api.jobs import TopologyConstraint, TopologyInfo
 from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus
 from gpuconsole.scheduling.kai.config import (
     DEFAULT_TIERS,
-    BadArgument,
+    InvalidArgument,
     KaiConfiguration,
     KaiPluginOption,
-    Parameters,
+    SchedulerFlags,
     Tier,
     parse_configuration,
 )
@@ -208,7 +208,7 @@ CASES = {
         TWO,
         [queue("a", 8)],
         [of("one", 2, "n1"), of("two", 2, "n2"), of("big", 4, "", age=5)],
-        parameters=Parameters(max_consolidation_victims=0),
+        parameters=SchedulerFlags(max_consolidation_victims=0),
     ),
     "a gang below its minimum is evicted whole after its grace": case(
         "stalegangeviction",
@@ -259,7 +259,7 @@ def test_a_queue_at_its_limit_is_named() -> None:
 def test_a_victim_of_reclaim_is_told_what_both_queues_hold_and_may_hold() -> None:
     made = session([node("n1", 4)], [A, queue("b", 0)], [job("theirs", 4, ["n1"], queue="b"), job("mine", 4, [""])])
     after(made, "reclaim")
-    (evicted, _) = made.decided
+    (evicted, _) = made.decisions
     assert getattr(evicted, "message", "") == (
         "Pod /theirs-0 was preempted by workload /mine.\n"
         "b uses <GPU: 4, CPU: 1 (cores), memory: 1 (GB)> with a quota of <GPU: 0, CPU: Unlimited (cores), memory:"
@@ -299,8 +299,8 @@ def test_a_gang_waits_whole_when_a_part_of_it_has_to_wait() -> None:
     leaving = job("leaving", 1, ["n1"], queue="b")
     made = session([node("n1", 2)], [A, B], [leaving, job("gang", 1, ["", ""])])
     task = next(leaving.tasks())
-    leaving.update(task, KaiPodStatus.RELEASING)
-    made.nodes["n1"].update(task)
+    leaving.update_status(task, KaiPodStatus.RELEASING)
+    made.nodes["n1"].update_task(task)
     assert sorted(after(made, "allocate")) == [("wait", "gang-0", "n1"), ("wait", "gang-1", "n1")]
     assert made.jobs["gang"].started is None
 
@@ -347,6 +347,6 @@ def test_liked_neighbours_count_where_the_plugin_is_used(plugins: tuple[str, ...
 def test_a_configuration_that_cannot_be_read_is_an_error_and_never_the_end_of_the_process(
     text: str, problem: str
 ) -> None:
-    with pytest.raises(BadArgument) as caught:
+    with pytest.raises(InvalidArgument) as caught:
         parse_configuration(text)
     assert str(caught.value).startswith(problem)

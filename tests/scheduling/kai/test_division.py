@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from gpuconsole.scheduling.kai.fair_share.division import GPU, QueueShares, ResourceShares, divide_resource, divide_tree
+from gpuconsole.scheduling.kai.fair_share.division import (
+    GPU,
+    QueueShares,
+    ResourceShares,
+    set_fair_share,
+    set_fair_shares_of_tree,
+)
 
 
 def queue(
@@ -73,9 +79,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_division_over_siblings(name: str) -> None:
     case = CASES[name]
-    queues = [found.clone() for found in case.queues]
-    rest = divide_resource(case.total, case.k, queues, GPU)
-    assert ({found.uid: found.of[GPU].fair for found in queues}, rest) == (case.want, case.rest)
+    queues = [found.copy() for found in case.queues]
+    rest = set_fair_share(case.total, case.k, queues, GPU)
+    assert ({found.uid: found.by_resource[GPU].fair for found in queues}, rest) == (case.want, case.rest)
 
 
 def test_what_a_department_gets_is_divided_over_its_teams() -> None:
@@ -86,8 +92,8 @@ def test_what_a_department_gets_is_divided_over_its_teams() -> None:
         queue("team-2", 4, quota=0, parent="dep-1"),
         queue("team-3", 8, quota=1, parent="dep-2"),
     ]
-    divide_tree({GPU: 8}, 0, {found.uid: found for found in tree})
-    assert {found.uid: found.of[GPU].fair for found in tree} == {
+    set_fair_shares_of_tree({GPU: 8}, 0, {found.uid: found for found in tree})
+    assert {found.uid: found.by_resource[GPU].fair for found in tree} == {
         "dep-1": 4,
         "dep-2": 4,
         "team-1": 4,
@@ -109,8 +115,8 @@ def test_nothing_is_given_twice_and_nobody_gets_more_than_it_may(total: int, dra
         queue(f"q{n}", asks, quota=quota, weight=weight, limit=limit, priority=priority)
         for n, (asks, quota, weight, limit, priority) in enumerate(drawn)
     ]
-    quotas = sum(min(found.of[GPU].deserved, found.of[GPU].requestable) for found in queues)
-    rest = divide_resource(total, 0, queues, GPU)
-    given_away = sum(found.of[GPU].fair for found in queues)
+    quotas = sum(min(found.by_resource[GPU].deserved, found.by_resource[GPU].requestable) for found in queues)
+    rest = set_fair_share(total, 0, queues, GPU)
+    given_away = sum(found.by_resource[GPU].fair for found in queues)
     assert given_away + rest == pytest.approx(max(total, quotas))
-    assert all(found.of[GPU].fair <= found.of[GPU].requestable + 1e-9 for found in queues)
+    assert all(found.by_resource[GPU].fair <= found.by_resource[GPU].requestable + 1e-9 for found in queues)

@@ -8,7 +8,7 @@ from gpuconsole.model.labels import HOSTNAME, LabelSelector, NodeTerm, Requireme
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, HostPort, PodAffinity, PodTemplate, PodTerm, PodVolume
 from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from gpuconsole.scheduling.kai.config import KaiPolicy, Parameters
+from gpuconsole.scheduling.kai.config import KaiPolicy, SchedulerFlags
 from tests.scheduling.kai import test_engine as kai
 
 GI = 1024**3
@@ -110,7 +110,7 @@ def test_a_port_of_a_node_is_one_pods() -> None:
 
 
 def test_pods_name_their_queue_by_the_label_that_the_cluster_uses() -> None:
-    policy = KaiPolicy(parameters=Parameters(queue_label="team"))
+    policy = KaiPolicy(parameters=SchedulerFlags(queue_label="team"))
     named = replace(pod("p0"), labels={"team": "a"})
     lost = replace(pod("p1"), labels={"kai.scheduler/queue": "nobody's"})
     assert homes(decided(named, lost, policy=policy)) == {"p0": "n1", "p1": "n1"}

@@ -13,7 +13,13 @@ from gpuconsole.scheduling.kai.actions import ACTIONS
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.tasks import ALLOCATED, KaiPodStatus
 from gpuconsole.scheduling.kai.engine import KaiPlacement
-from gpuconsole.scheduling.kai.fair_share.division import GPU, QueueShares, ResourceShares, divide_resource, divide_tree
+from gpuconsole.scheduling.kai.fair_share.division import (
+    GPU,
+    QueueShares,
+    ResourceShares,
+    set_fair_share,
+    set_fair_shares_of_tree,
+)
 from gpuconsole.scheduling.kai.session import KaiSession
 from tests.scheduling.kai.test_engine import engine, node, pod, queue
 from tests.support.kai_clusters import after, job, session
@@ -84,7 +90,7 @@ def test_a_gang_runs_whole_or_not_at_all_those_counted_that_move(drawn: Drawn) -
     for found in made.jobs.values():
         for pod_set in found.pod_sets.values():
             running = sum(task.status in ALLOCATED for task in pod_set.tasks.values())
-            assert running == 0 or pod_set.active_allocated >= pod_set.minimum
+            assert running == 0 or pod_set.active_allocated_tasks >= pod_set.minimum
 
 
 @given(JOBS)
@@ -129,10 +135,10 @@ def test_more_weight_never_means_less_but_for_a_unit_that_rounding_moves(
 ) -> None:
     name = f"q{which % len(drawn)}"
     before, after_it = shares(drawn), shares(drawn)
-    after_it[name].of[GPU].weight += more
+    after_it[name].by_resource[GPU].weight += more
     for queues in (before, after_it):
-        divide_resource(total, 0, list(queues.values()), GPU)
-    assert after_it[name].of[GPU].fair >= before[name].of[GPU].fair - 1
+        set_fair_share(total, 0, list(queues.values()), GPU)
+    assert after_it[name].by_resource[GPU].fair >= before[name].by_resource[GPU].fair - 1
 
 
 @given(st.integers(0, 30), QUEUES, QUEUES)
@@ -144,12 +150,12 @@ def test_children_get_no_more_than_their_parent_beyond_their_quotas(
     children = shares(below, "q0")
     parent.children = tuple(children)
     queues.update(children)
-    divide_tree({GPU: total}, 0, queues)
+    set_fair_shares_of_tree({GPU: total}, 0, queues)
     roots = [found for found in queues.values() if not found.parent]
-    for level, amount in ((roots, total), (list(children.values()), parent.of[GPU].fair)):
-        promised = sum(min(q.of[GPU].deserved, q.of[GPU].requestable) for q in level)
-        assert sum(q.of[GPU].fair for q in level) <= max(amount, promised) + 1e-9
-        assert all(q.of[GPU].fair <= q.of[GPU].requestable for q in level)
+    for level, amount in ((roots, total), (list(children.values()), parent.by_resource[GPU].fair)):
+        promised = sum(min(q.by_resource[GPU].deserved, q.by_resource[GPU].requestable) for q in level)
+        assert sum(q.by_resource[GPU].fair for q in level) <= max(amount, promised) + 1e-9
+        assert all(q.by_resource[GPU].fair <= q.by_resource[GPU].requestable for q in level)
 
 
 # The engine, pass after pass
@@ -193,7 +199,7 @@ def test_no_gpu_is_promised_beyond_the_whole(drawn: list[tuple[str, int, str]]) 
     live(made, 3)
     parts: dict[tuple[str, int], float] = {}
     for n, (_, gpus, part) in enumerate(drawn):
-        where = made._store.gpu_owners.home(f"default/p{n}")
+        where = made._store.gpu_owners.node_of(f"default/p{n}")
         for gpu in made.gpus_of(f"default/p{n}"):
             parts[(where, gpu)] = parts.get((where, gpu), 0) + (float(part) if part else min(gpus, 1))
     assert all(held <= 1 + 1e-9 for held in parts.values())

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.tasks import PodInfo, Spec
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, TaskSpec
 from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPluginOption, Tier
-from gpuconsole.scheduling.kai.plugins.predicates import lets_in
-from gpuconsole.scheduling.kai.session import KaiSession, span
+from gpuconsole.scheduling.kai.plugins.predicates import node_accepts
+from gpuconsole.scheduling.kai.session import KaiSession, value_range
 from gpuconsole.scheduling.kai.statement import KaiStatement
 from tests.support.kai_clusters import job, node, queue, request, session
 
@@ -28,21 +28,23 @@ SPREAD = KaiConfiguration(
 def afresh(made: KaiSession, task: PodInfo) -> list[str]:
     """Every node scored for this task alone: what KAI does."""
     functions = made.functions
-    values = [[m.measure(task, found) for found in made.all_nodes] for m in functions.measures]
-    spans = [span([value for value in column if value is not None]) for column in values]
+    values = [[m.measure(task, found) for found in made.all_nodes] for m in functions.relative_scores]
+    spans = [value_range([value for value in column if value is not None]) for column in values]
 
     def total(found: KaiNodeInfo) -> float:
         relative = sum(
-            m.weigh(m.measure(task, found), *reach) for m, reach in zip(functions.measures, spans, strict=True)
+            m.score(m.measure(task, found), *reach) for m, reach in zip(functions.relative_scores, spans, strict=True)
         )
         return sum(scorer.score(task, found) for scorer in functions.node_order) + relative
 
-    open_to = [found for found in made.all_nodes if found.fits(task) and lets_in(task, found)]
+    open_to = [
+        found for found in made.all_nodes if found.is_allocatable_or_pipelinable(task) and node_accepts(task, found)
+    ]
     return [found.name for found in sorted(open_to, key=lambda found: (-total(found), found.name))]
 
 
 def ranked(made: KaiSession, task: PodInfo) -> list[str]:
-    return [found.name for found in made.ranking(task, made.all_nodes).in_order()]
+    return [found.name for found in made.ranking(task, made.all_nodes).nodes_in_order()]
 
 
 def cluster(gpus: list[int], configuration: KaiConfiguration) -> KaiSession:
@@ -60,15 +62,15 @@ def test_a_ranking_follows_every_change(gpus: list[int], steps: list[tuple[str, 
     made = cluster(gpus, SPREAD if spread else KaiConfiguration())
     statement = KaiStatement(made)
     for size, undo in steps:
-        task = made.jobs[f"j{size}"].pending[0]
+        task = made.jobs[f"j{size}"].pending_tasks[0]
         order = ranked(made, task)
         assert order == afresh(made, task)
         if not order:
             continue
         checkpoint = statement.checkpoint()
-        if task.shares:
-            task.groups = (made.gpus_for(task, made.nodes[order[0]])[0],)
-        if made.nodes[order[0]].fits_idle(task):
+        if task.is_fractional:
+            task.groups = (made.gpus_for_sharing(task, made.nodes[order[0]])[0],)
+        if made.nodes[order[0]].is_allocatable(task):
             statement.allocate(task, order[0])
         if undo:
             statement.rollback(checkpoint)
@@ -77,9 +79,9 @@ def test_a_ranking_follows_every_change(gpus: list[int], steps: list[tuple[str, 
 def test_nodes_that_never_take_a_task_are_not_tried_but_named_when_nothing_is_found() -> None:
     made = cluster([4, 0, 4], KaiConfiguration())
     need, sort = request(2)
-    choosy = PodInfo("choosy", job="j2", request=need, sort=sort, spec=Spec(node_selector={"pool": "slow"}))
+    choosy = PodInfo("choosy", job="j2", request=need, sort=sort, spec=TaskSpec(node_selector={"pool": "slow"}))
     assert ranked(made, choosy) == []
-    made.note_unfit(choosy, made.ranking(choosy, made.all_nodes))
+    made.record_lacking_nodes(choosy, made.ranking(choosy, made.all_nodes))
     said = {name: error.reasons for name, error in made.jobs["j2"].task_errors["choosy"].nodes.items()}
     assert said == {
         "n0": ("node(s) didn't match Pod's node affinity/selector",),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus
-from gpuconsole.scheduling.kai.job_placement import place_on_shared
+from gpuconsole.scheduling.kai.job_placement import place_fractional_task
 from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession
 from gpuconsole.scheduling.kai.statement import KaiStatement
 from tests.support.kai_clusters import job, node, queue, session
@@ -33,12 +33,17 @@ def picture(found: KaiSession) -> Any:
         )
         for name, n in found.nodes.items()
     }
-    tasks = {t.uid: (t.status, t.node, t.virtual) for j in found.jobs.values() for t in j.tasks()}
+    tasks = {t.uid: (t.status, t.node, t.is_virtual_status) for j in found.jobs.values() for t in j.tasks()}
     held = {
-        uid: (j.active_allocated, j.active_used, j.allocated.gpus, [p.active_allocated for p in j.pod_sets.values()])
+        uid: (
+            j.active_allocated_tasks,
+            j.active_used_tasks,
+            j.allocated.gpus,
+            [p.active_allocated_tasks for p in j.pod_sets.values()],
+        )
         for uid, j in found.jobs.items()
     }
-    uses = [found.queue_use(q) for q in found.queues.values()]
+    uses = [found.queue_usage_text(q) for q in found.queues.values()]
     return nodes, tasks, held, uses
 
 
@@ -50,13 +55,13 @@ def change(found: KaiSession, statement: KaiStatement, kind: str, number: int, w
     if kind == "evict":
         if task.status is KaiPodStatus.RUNNING:
             statement.evict(EvictedTask(task=task, message="", action="test"))
-    elif task.to_allocate(False) and target.fits(task):
-        if task.shares:
+    elif task.should_allocate(False) and target.is_allocatable_or_pipelinable(task):
+        if task.is_fractional:
             # What was evicted is only ever placed to see it wait.
-            place_on_shared(
-                found, statement, task, target, waiting=kind == "wait" or task.status is not KaiPodStatus.PENDING
+            place_fractional_task(
+                found, statement, task, target, only_pipeline=kind == "wait" or task.status is not KaiPodStatus.PENDING
             )
-        elif kind == "place" and task.status is KaiPodStatus.PENDING and target.fits_idle(task):
+        elif kind == "place" and task.status is KaiPodStatus.PENDING and target.is_allocatable(task):
             statement.allocate(task, where)
         else:
             statement.pipeline(task, where, False)
@@ -76,7 +81,7 @@ def test_whatever_was_tried_and_is_discarded_leaves_no_trace(steps: list[tuple[s
         change(found, statement, kind, number, where)
     statement.discard()
     assert picture(found) == before
-    assert found.decided == []
+    assert found.decisions == []
 
 
 def test_a_victim_that_stays_where_it_was_is_no_victim() -> None:
@@ -87,16 +92,16 @@ def test_a_victim_that_stays_where_it_was_is_no_victim() -> None:
     statement.pipeline(task, "n1", False)
     assert picture(found) == before
     statement.commit()
-    assert found.decided == []
+    assert found.decisions == []
 
 
 def test_a_rollback_undoes_what_came_after_the_checkpoint_alone() -> None:
     found = cluster()
     statement = KaiStatement(found)
-    first, second = found.jobs["whole"].pending[0], found.jobs["half"].pending[0]
+    first, second = found.jobs["whole"].pending_tasks[0], found.jobs["half"].pending_tasks[0]
     statement.allocate(first, "n2")
     kept, checkpoint = picture(found), statement.checkpoint()
-    place_on_shared(found, statement, second, found.nodes["n1"], waiting=False)
+    place_fractional_task(found, statement, second, found.nodes["n1"], only_pipeline=False)
     assert picture(found) != kept
     statement.rollback(checkpoint)
     assert picture(found) == kept

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from gpuconsole.scheduling.kai import messages
-from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, gpus_of
-from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, ready
+from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, requested_gpus
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, is_node_ready
 from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, ALLOCATED, DEFAULT_POD_SET, KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.functions import SolverScenario
 from gpuconsole.scheduling.kai.job_placement import PlacementAttempt
-from gpuconsole.scheduling.kai.session import EvictedTask, JobsByQueue, KaiSession, Wanted, pending_jobs
-from gpuconsole.scheduling.kai.solving.solver import FailedJobs, Solver, victim_queue
+from gpuconsole.scheduling.kai.session import EvictedTask, JobFilter, JobsByQueue, KaiSession, pending_jobs
+from gpuconsole.scheduling.kai.solving.solver import FailedJobs, Solver, victim_order
 from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
@@ -26,8 +26,8 @@ def allocate(session: KaiSession) -> None:
     while jobs:
         job = jobs.pop()
         statement = KaiStatement(session)
-        fresh = job.count(ALLOCATED) == 0
-        if not PlacementAttempt(session, statement, job, waiting=False).run(session.all_nodes):
+        fresh = job.count_with_status(ALLOCATED) == 0
+        if not PlacementAttempt(session, statement, job, only_pipeline=False).run(session.all_nodes):
             statement.discard()
             continue
         waits = job.must_pipeline
@@ -36,41 +36,41 @@ def allocate(session: KaiSession) -> None:
         statement.commit()
         if fresh and not waits:
             job.started = session.now
-        if _has_more(job):
+        if _has_tasks_to_allocate(job):
             jobs.push(job)
 
 
-def _has_more(job: PodGroupInfo) -> bool:
-    return any(task.to_allocate(True) for task in job.tasks())
+def _has_tasks_to_allocate(job: PodGroupInfo) -> bool:
+    return any(task.should_allocate(True) for task in job.tasks())
 
 
 def evict_stale_gangs(session: KaiSession) -> None:
     """Record when gangs became stale, and evict those whose grace period is over."""
     for job in session.jobs.values():
-        if job.stale:
-            _expire(session, job)
+        if job.is_stale:
+            _evict_if_grace_over(session, job)
         else:
             job.stale_since = None
 
 
-def _expire(session: KaiSession, job: PodGroupInfo) -> None:
+def _evict_if_grace_over(session: KaiSession, job: PodGroupInfo) -> None:
     if job.stale_since is None:
         job.stale_since = session.now
     grace = session.parameters.staleness_grace
     if grace < 0 or session.now - job.stale_since < grace:
         return
-    going = [task for task in job.tasks() if task.status in ACTIVE_ALLOCATED]
-    for task in going:
+    evicted = [task for task in job.tasks() if task.status in ACTIVE_ALLOCATED]
+    for task in evicted:
         session.evict(
-            EvictedTask(task=task, message=_stale_message(job, task), action="stalegangeviction", gang=len(going))
+            EvictedTask(task=task, message=_stale_message(job, task), action="stalegangeviction", gang=len(evicted))
         )
 
 
 def _stale_message(job: PodGroupInfo, task: PodInfo) -> str:
     pod = f"{task.namespace}/{task.name}"
     if list(job.pod_sets) == [DEFAULT_POD_SET]:
-        return messages.gang_evicted(pod, job.pod_sets[DEFAULT_POD_SET].minimum)
-    return messages.gang_evicted(pod, job.pod_sets[task.set_name].minimum, task.set_name)
+        return messages.stale_gang_message(pod, job.pod_sets[DEFAULT_POD_SET].minimum)
+    return messages.stale_gang_message(pod, job.pod_sets[task.set_name].minimum, task.set_name)
 
 
 def feasible_nodes(nodes: list[KaiNodeInfo], job: PodGroupInfo) -> list[KaiNodeInfo]:
@@ -85,12 +85,12 @@ def consolidate(session: KaiSession) -> None:
     if session.parameters.max_consolidation_victims == 0:
         return
     jobs = pending_jobs(session, "consolidation", preemptible=True)
-    failures = FailedJobs(session.parameters.signatures)
+    failures = FailedJobs(session.parameters.use_scheduling_signatures)
     while jobs:
         job = jobs.pop()
-        if failures.would_fail(job):
+        if failures.has_failed_before(job):
             continue
-        if not _enough_gpus(session, job) or not _solve_consolidation(session, job):
+        if not _has_enough_gpus(session, job) or not _solve_consolidation(session, job):
             failures.add(job)
 
 
@@ -99,36 +99,36 @@ def _solve_consolidation(session: KaiSession, job: PodGroupInfo) -> bool:
         session,
         action="consolidation",
         nodes=feasible_nodes(list(session.nodes.values()), job),
-        allowed=all_placed_again,
+        allowed=all_victims_placed,
         victims=lambda: _consolidation_victims(session, job),
     )
-    return solver.carry_out(job)
+    return solver.solve_and_commit(job)
 
 
-def all_placed_again(scenario: SolverScenario) -> bool:
+def all_victims_placed(scenario: SolverScenario) -> bool:
     """True if every task that the scenario evicted was placed again."""
     return all(task.status is not KaiPodStatus.RELEASING for v in scenario.victims().values() for task in v.tasks)
 
 
 def _consolidation_victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
-    return victim_queue(session, _movable(session, job))
+    return victim_order(session, _consolidation_candidates(session, job))
 
 
-def _movable(session: KaiSession, job: PodGroupInfo) -> Iterator[PodGroupInfo]:
+def _consolidation_candidates(session: KaiSession, job: PodGroupInfo) -> Iterator[PodGroupInfo]:
     """Running preemptible jobs, up to one more than the configured limit."""
     most, found = session.parameters.max_consolidation_victims, 0
     for other in session.jobs.values():
-        if other.preemptible and other.uid != job.uid and other.active_allocated > 0:
+        if other.preemptible and other.uid != job.uid and other.active_allocated_tasks > 0:
             if most != -1 and found > most:
                 return
             found += 1
             yield other
 
 
-def _enough_gpus(session: KaiSession, job: PodGroupInfo) -> bool:
+def _has_enough_gpus(session: KaiSession, job: PodGroupInfo) -> bool:
     """True if all ready nodes together have enough idle and releasing GPUs for the job's next tasks."""
-    gpus, memory = gpus_of(session.choose(job, False))
-    nodes = [node for node in session.nodes.values() if ready(node.node)]
+    gpus, memory = requested_gpus(session.tasks_to_allocate(job, False))
+    nodes = [node for node in session.nodes.values() if is_node_ready(node.node)]
     return (
         sum(node.idle_gpus() + node.releasing_gpus() for node in nodes) >= gpus
         and sum(node.idle_gpu_memory() + node.releasing_gpu_memory() for node in nodes) >= memory
@@ -141,10 +141,12 @@ def preempt(session: KaiSession) -> None:
     failures: dict[str, FailedJobs] = {}
     while jobs:
         job = jobs.pop()
-        known = failures.setdefault(job.queue, FailedJobs(session.parameters.signatures))
-        if known.would_fail(job):
+        known = failures.setdefault(job.queue, FailedJobs(session.parameters.use_scheduling_signatures))
+        if known.has_failed_before(job):
             continue
-        if session.over_quota(job, session.choose(job, False)) is not None or not _solve_preemption(session, job):
+        if session.find_exceeded_quota(job, session.tasks_to_allocate(job, False)) is not None or not _solve_preemption(
+            session, job
+        ):
             known.add(job)
 
 
@@ -153,15 +155,15 @@ def _solve_preemption(session: KaiSession, job: PodGroupInfo) -> bool:
         session,
         action="preempt",
         nodes=feasible_nodes(list(session.nodes.values()), job),
-        allowed=session.preempt_allowed,
+        allowed=session.is_preempt_allowed,
         victims=lambda: _preemption_victims(session, job),
     )
-    return solver.carry_out(job)
+    return solver.solve_and_commit(job)
 
 
 def _preemption_victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
     """Running preemptible jobs of the same queue and of lower priority."""
-    return victim_queue(
+    return victim_order(
         session,
         (
             other
@@ -170,8 +172,8 @@ def _preemption_victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
             and other.priority < job.priority
             and other.queue == job.queue
             and other.uid != job.uid
-            and other.active_allocated > 0
-            and session.preempt_victim(job, other)
+            and other.active_allocated_tasks > 0
+            and session.is_preempt_victim(job, other)
         ),
     )
 
@@ -184,22 +186,22 @@ def reclaim(session: KaiSession) -> None:
         job = jobs.pop()
         if not session.may_reclaim(job):
             continue
-        known = failures.setdefault(job.queue, FailedJobs(session.parameters.signatures))
-        if known.would_fail(job):
+        known = failures.setdefault(job.queue, FailedJobs(session.parameters.use_scheduling_signatures))
+        if known.has_failed_before(job):
             continue
-        session.solution_starts()
+        session.notify_solution_start()
         solver = Solver(
             session,
             action="reclaim",
             nodes=feasible_nodes(list(session.nodes.values()), job),
-            allowed=session.reclaim_allowed,
+            allowed=session.is_reclaim_allowed,
             victims=partial(_reclaim_victims, session, job),
         )
-        if not solver.carry_out(job):
+        if not solver.solve_and_commit(job):
             known.add(job)
 
 
 def _reclaim_victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
     """Running preemptible jobs of other queues that plugins accept as victims."""
-    others = (o for o in session.jobs.values() if o.queue != job.queue and session.reclaim_victim(job, o))
-    return JobsByQueue(session, Wanted(preemptible=True, active=True, victims=True), others)
+    others = (o for o in session.jobs.values() if o.queue != job.queue and session.is_reclaim_victim(job, o))
+    return JobsByQueue(session, JobFilter(preemptible=True, with_allocated=True, victims=True), others)

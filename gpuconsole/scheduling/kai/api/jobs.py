@@ -18,9 +18,9 @@ from gpuconsole.scheduling.kai.api.tasks import (
     ALIVE,
     ALLOCATED,
     DEFAULT_POD_SET,
+    GpuRequestType,
     KaiPodStatus,
     PodInfo,
-    Sort,
 )
 from gpuconsole.scheduling.kai.messages import JobError, TaskErrors
 
@@ -40,43 +40,43 @@ class PodSetInfo:
         self.name, self.minimum, self.constraint = name, minimum, constraint
         self.parent: SubGroup | None = None
         self.tasks: dict[str, PodInfo] = {}
-        self._counted: dict[str, KaiPodStatus] = {}
+        self._counted_status: dict[str, KaiPodStatus] = {}
 
-    def assign(self, task: PodInfo) -> None:
+    def add_task(self, task: PodInfo) -> None:
         """Add a task to the pod set, or record its new status."""
         self.tasks[task.uid] = task
-        self._counted[task.uid] = task.status
+        self._counted_status[task.uid] = task.status
 
     @property
-    def active_allocated(self) -> int:
+    def active_allocated_tasks(self) -> int:
         """Number of tasks that count towards the minimum."""
-        return sum(status in ACTIVE_ALLOCATED for status in self._counted.values())
+        return sum(status in ACTIVE_ALLOCATED for status in self._counted_status.values())
 
     @property
-    def active_used(self) -> int:
+    def active_used_tasks(self) -> int:
         """Number of tasks that hold resources of a node."""
-        return sum(status in ACTIVE_USED for status in self._counted.values())
+        return sum(status in ACTIVE_USED for status in self._counted_status.values())
 
     @property
-    def alive(self) -> int:
-        return sum(status in ALIVE for status in self._counted.values())
+    def alive_tasks(self) -> int:
+        return sum(status in ALIVE for status in self._counted_status.values())
 
     @property
-    def gated(self) -> int:
-        return sum(status is KaiPodStatus.GATED for status in self._counted.values())
+    def gated_tasks(self) -> int:
+        return sum(status is KaiPodStatus.GATED for status in self._counted_status.values())
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """True if enough tasks for the minimum are alive and not gated."""
-        return self.alive - self.gated >= self.minimum
+        return self.alive_tasks - self.gated_tasks >= self.minimum
 
     @property
-    def satisfied(self) -> bool:
+    def is_satisfied(self) -> bool:
         """True if enough tasks for the minimum hold resources."""
-        return self.active_used >= self.minimum
+        return self.active_used_tasks >= self.minimum
 
     @property
-    def elastic(self) -> bool:
+    def is_elastic(self) -> bool:
         """True if it has more tasks than its minimum."""
         return self.minimum < len(self.tasks)
 
@@ -100,21 +100,21 @@ class SubGroup:
 
     def all_pod_sets(self) -> dict[str, PodSetInfo]:
         """The pod sets anywhere below, by name, in the order of their names."""
-        return dict(sorted((pod_set.name, pod_set) for pod_set in self._walk()))
+        return dict(sorted((pod_set.name, pod_set) for pod_set in self._iterate_pod_sets()))
 
-    def _walk(self) -> Iterator[PodSetInfo]:
+    def _iterate_pod_sets(self) -> Iterator[PodSetInfo]:
         yield from self.pod_sets
         for group in self.groups:
-            yield from group._walk()
+            yield from group._iterate_pod_sets()
 
-    def bare(self) -> "SubGroup":
+    def without_tasks(self) -> "SubGroup":
         """The same tree without tasks."""
-        twin = SubGroup(self.name, self.constraint)
+        copied = SubGroup(self.name, self.constraint)
         for group in self.groups:
-            twin.add(group.bare())
+            copied.add(group.without_tasks())
         for pod_set in self.pod_sets:
-            twin.add(PodSetInfo(pod_set.name, pod_set.minimum, pod_set.constraint))
-        return twin
+            copied.add(PodSetInfo(pod_set.name, pod_set.minimum, pod_set.constraint))
+        return copied
 
 
 class PodGroupInfo:
@@ -140,30 +140,30 @@ class PodGroupInfo:
         self.started = started
         """When the first of its allocated tasks was bound, or when this session started it; None if neither."""
         self.stale_since = stale_since
-        self.root = root if root is not None else one_pod_set(1)
+        self.root = root if root is not None else single_pod_set_tree(1)
         self.pod_sets = self.root.all_pod_sets()
         self.by_status: dict[KaiPodStatus, dict[str, PodInfo]] = {}
         self.allocated = ResourceAmounts()
         self.errors: list[JobError] = []
         self.task_errors: dict[str, TaskErrors] = {}
-        self.chosen: list[PodInfo] | None = None
+        self.selected_tasks: list[PodInfo] | None = None
         """The tasks to allocate next, until a status changes."""
-        self.chosen_sum: ResourceAmounts | None = None
+        self.selected_request: ResourceAmounts | None = None
         for task in tasks:
-            self.take_in(task)
+            self.add_task(task)
 
-    def take_in(self, task: PodInfo) -> None:
+    def add_task(self, task: PodInfo) -> None:
         """Index a task by its status; tasks of a pod set that the job does not have are ignored."""
         pod_set = self.pod_sets.get(task.set_name)
         if pod_set is None:
             return
-        pod_set.assign(task)
+        pod_set.add_task(task)
         self.by_status.setdefault(task.status, {})[task.uid] = task
-        self._forget_choice()
+        self._forget_selected()
         if task.status in ALLOCATED:
             self.allocated.add_request(task.request)
 
-    def update(self, task: PodInfo, status: KaiPodStatus) -> None:
+    def update_status(self, task: PodInfo, status: KaiPodStatus) -> None:
         """Give a task another status."""
         if task.status in ALLOCATED:
             self.allocated.add_request(task.request, -1)
@@ -172,17 +172,17 @@ class PodGroupInfo:
         if not indexed:
             self.by_status.pop(task.status, None)
         task.status = status
-        self.take_in(task)
+        self.add_task(task)
 
-    def _forget_choice(self) -> None:
-        self.chosen = self.chosen_sum = None
+    def _forget_selected(self) -> None:
+        self.selected_tasks = self.selected_request = None
 
     def tasks(self) -> Iterator[PodInfo]:
         """All tasks, pod set by pod set."""
         for pod_set in self.pod_sets.values():
             yield from pod_set.tasks.values()
 
-    def part(self, tasks: Sequence[PodInfo]) -> "PodGroupInfo":
+    def partial_job(self, tasks: Sequence[PodInfo]) -> "PodGroupInfo":
         """A partial job: a copy of the job with only these tasks, and not started."""
         return PodGroupInfo(
             self.uid,
@@ -192,47 +192,47 @@ class PodGroupInfo:
             priority=self.priority,
             preemptible=self.preemptible,
             created=self.created,
-            root=self.root.bare(),
+            root=self.root.without_tasks(),
             tasks=tasks,
         )
 
-    def count(self, statuses: frozenset[KaiPodStatus]) -> int:
+    def count_with_status(self, statuses: frozenset[KaiPodStatus]) -> int:
         """Number of tasks with one of these statuses."""
         return sum(len(tasks) for status, tasks in self.by_status.items() if status in statuses)
 
     @property
-    def active_allocated(self) -> int:
-        return self.count(ACTIVE_ALLOCATED)
+    def active_allocated_tasks(self) -> int:
+        return self.count_with_status(ACTIVE_ALLOCATED)
 
     @property
-    def active_used(self) -> int:
-        return self.count(ACTIVE_USED)
+    def active_used_tasks(self) -> int:
+        return self.count_with_status(ACTIVE_USED)
 
     @property
-    def alive(self) -> int:
-        return self.count(ALIVE)
+    def alive_tasks(self) -> int:
+        return self.count_with_status(ALIVE)
 
     @property
-    def pending(self) -> list[PodInfo]:
+    def pending_tasks(self) -> list[PodInfo]:
         return [task for task in self.tasks() if task.status is KaiPodStatus.PENDING]
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """True if every pod set has enough tasks for its minimum that are alive and not gated."""
-        return all(pod_set.ready for pod_set in self.pod_sets.values())
+        return all(pod_set.is_ready for pod_set in self.pod_sets.values())
 
     @property
-    def elastic(self) -> bool:
-        return any(pod_set.elastic for pod_set in self.pod_sets.values())
+    def is_elastic(self) -> bool:
+        return any(pod_set.is_elastic for pod_set in self.pod_sets.values())
 
     @property
-    def satisfied(self) -> bool:
-        return all(pod_set.satisfied for pod_set in self.pod_sets.values())
+    def is_satisfied(self) -> bool:
+        return all(pod_set.is_satisfied for pod_set in self.pod_sets.values())
 
     @property
-    def stale(self) -> bool:
+    def is_stale(self) -> bool:
         """True if it runs with fewer tasks than its minimum and none of it has succeeded."""
-        return KaiPodStatus.SUCCEEDED not in self.by_status and self.active_used > 0 and not self.satisfied
+        return KaiPodStatus.SUCCEEDED not in self.by_status and self.active_used_tasks > 0 and not self.is_satisfied
 
     @property
     def must_pipeline(self) -> bool:
@@ -247,7 +247,7 @@ class PodGroupInfo:
             for pod_set in self.pod_sets.values()
         )
 
-    def note(self, task: PodInfo, errors: TaskErrors) -> None:
+    def add_task_errors(self, task: PodInfo, errors: TaskErrors) -> None:
         """Record why a task does not fit nodes."""
         known = self.task_errors.get(task.uid)
         if known is None:
@@ -256,7 +256,7 @@ class PodGroupInfo:
             known.nodes.update(errors.nodes)
 
 
-def one_pod_set(minimum: int) -> SubGroup:
+def single_pod_set_tree(minimum: int) -> SubGroup:
     """The tree of a job without sub-groups: a single pod set with this minimum."""
     root = SubGroup()
     root.add(PodSetInfo(DEFAULT_POD_SET, minimum))
@@ -274,35 +274,35 @@ PodSetOrder = Callable[[PodSetInfo, PodSetInfo], bool]
 TaskOrder = Callable[[PodInfo, PodInfo], bool]
 
 
-def tasks_to_allocate(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[PodInfo]:
+def tasks_to_allocate(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, only_pending: bool) -> list[PodInfo]:
     """The tasks that must be placed together next: those that the gang's minimums lack, else one more task.
 
-    Cached until a task changes. Unless `really`, tasks that a trial evicted count as pending too.
+    Cached until a task changes. Unless `only_pending`, tasks that a trial evicted count as pending too.
     """
-    if job.chosen is None:
-        job.chosen = _choose(job, pod_sets, tasks, really)
-    return job.chosen
+    if job.selected_tasks is None:
+        job.selected_tasks = _select_tasks(job, pod_sets, tasks, only_pending)
+    return job.selected_tasks
 
 
-def _choose(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool) -> list[PodInfo]:
-    lacking = sum(pod_set.active_allocated < pod_set.minimum for pod_set in job.pod_sets.values())
+def _select_tasks(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder, only_pending: bool) -> list[PodInfo]:
+    lacking = sum(pod_set.active_allocated_tasks < pod_set.minimum for pod_set in job.pod_sets.values())
     groups_left = lacking or 1
     chosen: list[PodInfo] = []
     for pod_set in heap_sorted(list(job.pod_sets.values()), pod_sets):
         if groups_left == 0:
             break
-        waiting = [task for task in pod_set.tasks.values() if task.to_allocate(really)]
+        waiting = [task for task in pod_set.tasks.values() if task.should_allocate(only_pending)]
         if not waiting:
             continue
-        placed = pod_set.active_allocated
+        placed = pod_set.active_allocated_tasks
         most = 1 if placed >= pod_set.minimum else pod_set.minimum - placed
         chosen += heap_sorted(waiting, tasks)[:most]
         groups_left -= 1
     return chosen
 
 
-def sum_to_allocate(
-    job: PodGroupInfo | None, pod_sets: PodSetOrder, tasks: TaskOrder, really: bool, least_gpu_memory: int
+def request_to_allocate(
+    job: PodGroupInfo | None, pod_sets: PodSetOrder, tasks: TaskOrder, only_pending: bool, least_gpu_memory: int
 ) -> ResourceAmounts:
     """Total request of `tasks_to_allocate`, cached like them; nothing without a job.
 
@@ -310,26 +310,28 @@ def sum_to_allocate(
     """
     if job is None:
         return ResourceAmounts()
-    if job.chosen_sum is None:
-        job.chosen_sum = _sum(tasks_to_allocate(job, pod_sets, tasks, really), really, least_gpu_memory)
-    return job.chosen_sum
+    if job.selected_request is None:
+        job.selected_request = _total_request(
+            tasks_to_allocate(job, pod_sets, tasks, only_pending), only_pending, least_gpu_memory
+        )
+    return job.selected_request
 
 
-def _sum(tasks: list[PodInfo], really: bool, least_gpu_memory: int) -> ResourceAmounts:
+def _total_request(tasks: list[PodInfo], only_pending: bool, least_gpu_memory: int) -> ResourceAmounts:
     total = ResourceAmounts()
     for task in tasks:
-        if task.to_allocate(really):
+        if task.should_allocate(only_pending):
             total.add_request(task.request)
-            if task.sort is Sort.MEMORY and least_gpu_memory > 0:
+            if task.gpu_request_type is GpuRequestType.MEMORY and least_gpu_memory > 0:
                 total.gpus += task.request.count * (task.request.gpu_memory / least_gpu_memory)
     return total
 
 
-def gpus_of(tasks: list[PodInfo]) -> tuple[float, int]:
+def requested_gpus(tasks: list[PodInfo]) -> tuple[float, int]:
     """(GPUs, GPU memory in MiB) that tasks request; MIG slices count as GPUs, their memory with the number of GB."""
     gpus, memory = 0.0, 0
     for task in tasks:
-        gpus += task.request.gpus + task.request.claimed
+        gpus += task.request.gpus + task.request.dra_gpus
         memory += task.request.gpu_memory
         for name, count in task.request.mig.items():
             if profile := mig_profile(name):
@@ -341,10 +343,10 @@ def gpus_of(tasks: list[PodInfo]) -> tuple[float, int]:
 def tasks_to_evict(job: PodGroupInfo, pod_sets: PodSetOrder, tasks: TaskOrder) -> tuple[list[PodInfo], bool]:
     """The tasks to evict first, and whether the job has more: one task above a minimum, else the whole gang."""
     sets = list(job.pod_sets.values())
-    spare = any(pod_set.active_allocated > pod_set.minimum for pod_set in sets)
+    spare = any(pod_set.active_allocated_tasks > pod_set.minimum for pod_set in sets)
     chosen: list[PodInfo] = []
     for pod_set in heap_sorted(sets, lambda one, other: pod_sets(other, one))[: 1 if spare else len(sets)]:
         placed = [task for task in pod_set.tasks.values() if task.status in ACTIVE_ALLOCATED]
-        most = 1 if pod_set.active_allocated > pod_set.minimum else pod_set.active_allocated
+        most = 1 if pod_set.active_allocated_tasks > pod_set.minimum else pod_set.active_allocated_tasks
         chosen += heap_sorted(placed, lambda one, other: tasks(other, one))[:most]
-    return chosen, len(chosen) < job.active_allocated
+    return chosen, len(chosen) < job.active_allocated_tasks

@@ -18,96 +18,96 @@ from gpuconsole.scheduling.kai.api.resources import (
     MIG_PREFIX,
     ResourceAmounts,
     ResourceRequirements,
-    accommodates,
-    asking,
+    fits_whole_devices,
+    fits_without_gpus,
     mig_slices,
-    plain_part_fits,
+    new_request,
 )
-from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, KaiPodStatus, PodInfo, Sort, Spec
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, GpuRequestType, KaiPodStatus, PodInfo, TaskSpec
 
 
 def add_shared(node: KaiNodeInfo, task: PodInfo) -> None:
     """Allocate a task's portion of each of its shared GPUs; the first user of a GPU takes it from the idle GPUs."""
-    if task.received is not Sort.FRACTION:
+    if task.received_type is not GpuRequestType.FRACTION:
         return
     memory = node.memory_of(task.request)
     for group in task.groups:
-        _add(node, task.status, group, memory)
+        _add_memory(node, task.status, group, memory)
 
 
-def _add(node: KaiNodeInfo, status: KaiPodStatus, group: str, memory: int) -> None:
+def _add_memory(node: KaiNodeInfo, status: KaiPodStatus, group: str, memory: int) -> None:
     shared = node.shared
-    shared.shift(shared.used, group, memory)
+    shared.add_memory(shared.used, group, memory)
     match status:
         case KaiPodStatus.RELEASING:
-            shared.shift(shared.releasing, group, memory)
-            shared.shift(shared.allocated, group, memory)
+            shared.add_memory(shared.releasing, group, memory)
+            shared.add_memory(shared.allocated, group, memory)
             if shared.used[group] == shared.releasing[group]:
-                if group not in shared.marked:
+                if group not in shared.counted_releasing:
                     node.releasing.gpus += 1
-                    shared.marked.add(group)
-                if _overbooked(node):
+                    shared.counted_releasing.add(group)
+                if _is_overbooked(node):
                     node.idle.gpus -= 1
         case KaiPodStatus.PIPELINED:
-            shared.shift(shared.releasing, group, -memory)
+            shared.add_memory(shared.releasing, group, -memory)
             if shared.used[group] - memory == shared.releasing[group] + memory:
                 node.releasing.gpus -= 1
         case _:
-            shared.shift(shared.allocated, group, memory)
-            if shared.used[group] <= memory and _overbooked(node):
+            shared.add_memory(shared.allocated, group, memory)
+            if shared.used[group] <= memory and _is_overbooked(node):
                 node.idle.gpus -= 1
-            if group in shared.marked:
+            if group in shared.counted_releasing:
                 node.releasing.gpus -= 1
-                shared.marked.discard(group)
+                shared.counted_releasing.discard(group)
 
 
 def remove_shared(node: KaiNodeInfo, task: PodInfo) -> None:
     """Release a task's portion of each of its shared GPUs; the last user of a GPU leaves it idle."""
-    if task.received is not Sort.FRACTION:
+    if task.received_type is not GpuRequestType.FRACTION:
         return
     memory = node.memory_of(task.request)
     for group in task.groups:
-        _remove(node, task.status, group, memory)
+        _remove_memory(node, task.status, group, memory)
 
 
-def _remove(node: KaiNodeInfo, status: KaiPodStatus, group: str, memory: int) -> None:
+def _remove_memory(node: KaiNodeInfo, status: KaiPodStatus, group: str, memory: int) -> None:
     shared = node.shared
-    shared.shift(shared.used, group, -memory)
+    shared.add_memory(shared.used, group, -memory)
     match status:
         case KaiPodStatus.RELEASING:
-            shared.shift(shared.releasing, group, -memory)
-            shared.shift(shared.allocated, group, -memory)
+            shared.add_memory(shared.releasing, group, -memory)
+            shared.add_memory(shared.allocated, group, -memory)
             if shared.used[group] <= 0:
-                if not _overbooked(node):
+                if not _is_overbooked(node):
                     node.idle.gpus += 1
-                if group in shared.marked:
+                if group in shared.counted_releasing:
                     node.releasing.gpus -= 1
-                    shared.marked.discard(group)
+                    shared.counted_releasing.discard(group)
         case KaiPodStatus.PIPELINED:
-            shared.shift(shared.releasing, group, memory)
-            if _waited_for_whole(node, group, memory):
+            shared.add_memory(shared.releasing, group, memory)
+            if _was_pipelined_to_whole_gpu(node, group, memory):
                 node.releasing.gpus += 1
         case _:
-            shared.shift(shared.allocated, group, -memory)
-            if shared.used[group] <= 0 and not _overbooked(node):
+            shared.add_memory(shared.allocated, group, -memory)
+            if shared.used[group] <= 0 and not _is_overbooked(node):
                 node.idle.gpus += 1
-            if shared.leaves(group) and group not in shared.marked:
+            if shared.is_releasing(group) and group not in shared.counted_releasing:
                 node.releasing.gpus += 1
-                shared.marked.add(group)
+                shared.counted_releasing.add(group)
 
 
-def _waited_for_whole(node: KaiNodeInfo, group: str, memory: int) -> bool:
+def _was_pipelined_to_whole_gpu(node: KaiNodeInfo, group: str, memory: int) -> bool:
     """True if the pipelined task had the whole GPU's release to itself."""
     used, releasing = node.shared.used[group], node.shared.releasing[group]
     return used + memory == releasing - memory or (used == 0 and releasing == 0)
 
 
-def _overbooked(node: KaiNodeInfo) -> bool:
+def _is_overbooked(node: KaiNodeInfo) -> bool:
     """True if idle and used GPUs exceed the node's GPU count."""
     return node.gpu_count < int(node.idle.gpus) + int(node.used.gpus) + node.shared.count
 
 
-def fitting_shared(node: KaiNodeInfo, request: ResourceRequirements) -> int:
+def count_fitting_shared(node: KaiNodeInfo, request: ResourceRequirements) -> int:
     """How many shared GPUs fit the request, at most as many as it needs."""
     return min(sum(fits_shared(node, request, group) for group in node.shared.used), request.count)
 
@@ -123,61 +123,62 @@ def fits_shared(node: KaiNodeInfo, request: ResourceRequirements, group: str) ->
     )
 
 
-def fits_shared_now(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
+def fits_shared_idle(node: KaiNodeInfo, request: ResourceRequirements, group: str) -> bool:
     """True if the shared GPU has enough memory left for the request now."""
     allocated = node.shared.allocated.get(group)
     return allocated is not None and node.gpu_memory - allocated - node.memory_of(request) >= 0
 
 
-def rest_of_shared(node: KaiNodeInfo) -> float:
+def idle_shared_gpus(node: KaiNodeInfo) -> float:
     """Unallocated part of the node's shared GPUs, in GPUs."""
-    return sum(1 - node.fraction(memory) for memory in node.shared.allocated.values() if memory > 0)
+    return sum(1 - node.fraction_of_gpu(memory) for memory in node.shared.allocated.values() if memory > 0)
 
 
-def rest_memory_of_shared(node: KaiNodeInfo) -> int:
+def idle_shared_gpu_memory(node: KaiNodeInfo) -> int:
     """Unallocated memory of the node's shared GPUs, in MiB."""
     return sum(node.gpu_memory - memory for memory in node.shared.allocated.values() if memory > 0)
 
 
-def releasing_of_shared(node: KaiNodeInfo) -> float:
+def releasing_shared_gpus(node: KaiNodeInfo) -> float:
     """Releasing part of shared GPUs that stay in use, in GPUs."""
-    return sum(node.fraction(memory) for memory in _leaving(node))
+    return sum(node.fraction_of_gpu(memory) for memory in _releasing_memory(node))
 
 
-def releasing_memory_of_shared(node: KaiNodeInfo) -> int:
+def releasing_shared_gpu_memory(node: KaiNodeInfo) -> int:
     """Releasing memory of shared GPUs that stay in use, in MiB."""
-    return sum(_leaving(node))
+    return sum(_releasing_memory(node))
 
 
-def _leaving(node: KaiNodeInfo) -> list[int]:
+def _releasing_memory(node: KaiNodeInfo) -> list[int]:
     shared = node.shared
-    return [memory for group, memory in shared.releasing.items() if memory > 0 and not shared.leaves(group)]
+    return [memory for group, memory in shared.releasing.items() if memory > 0 and not shared.is_releasing(group)]
 
 
 class SharedGpus:
     """The memory of each shared GPU of a node that is used, releasing and allocated, in MiB. Mutates.
 
     A GPU is identified by the name of its sharing group. `used` counts all its tasks, `allocated` all but pipelined
-    ones, `releasing` the terminating ones less the pipelined ones. `marked` has GPUs that count as wholly releasing.
+    ones, `releasing` the terminating ones less the pipelined ones. `counted_releasing` has GPUs that count as wholly
+    releasing.
     """
 
     def __init__(self) -> None:
         self.used: dict[str, int] = {}
         self.releasing: dict[str, int] = {}
         self.allocated: dict[str, int] = {}
-        self.marked: set[str] = set()
+        self.counted_releasing: set[str] = set()
 
     @property
     def count(self) -> int:
         """Number of shared GPUs in use."""
         return sum(memory > 0 for memory in self.used.values())
 
-    def leaves(self, group: str) -> bool:
+    def is_releasing(self, group: str) -> bool:
         """True if everything in use on the GPU is being released, so that the GPU will be idle."""
         used = self.used.get(group, 0)
         return used != 0 and self.releasing.get(group) == used
 
-    def shift(self, ledger: dict[str, int], group: str, memory: int) -> None:
+    def add_memory(self, ledger: dict[str, int], group: str, memory: int) -> None:
         """Add memory, perhaps negative, to a GPU's entry in one of the three dictionaries."""
         ledger[group] = ledger.get(group, 0) + memory
 
@@ -188,7 +189,7 @@ GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
 GPU_COUNT_LABEL = "nvidia.com/gpu.count"
 MIG_ENABLED_LABEL = "node-role.kubernetes.io/mig-enabled"
 MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
-RESERVATION = "kai-resource-reservation"
+RESERVATION_APP = "kai-resource-reservation"
 """Value of the label `app` on KAI's pods that reserve a GPU for sharing."""
 _TIB_IN_MIB = 1024 * 1024
 
@@ -200,96 +201,96 @@ class KaiNodeInfo:
         self.node = node
         self.name = node.name
         self.allocatable = allocatable
-        self.idle = allocatable.clone()
+        self.idle = allocatable.copy()
         self.releasing = ResourceAmounts()
         self.used = ResourceAmounts()
         self.tasks: dict[str, PodInfo] = {}
         read = gpu_memory_of(node.labels) if gpu_memory is None else gpu_memory
-        self.gpu_memory_known = read is not None
+        self.has_gpu_memory_label = read is not None
         self.gpu_memory = DEFAULT_GPU_MEMORY if read is None else read
         """MiB of each GPU, a multiple of 100; `DEFAULT_GPU_MEMORY` if unknown."""
         self.legacy_mig: dict[str, str] = {}
-        self.claimed_gpus = False
+        self.dra_gpus = False
         """True if the node's GPUs are offered only by ResourceSlices."""
         self.shared = SharedGpus()
         self.changes: list[str] = []
         """Names of changed nodes in order, one entry for each change; a session shares the list among its nodes."""
-        self._kind: Hashable = None
+        self._cached_key: Hashable = None
 
-    def offer_claimed(self, gpus: float) -> None:
+    def add_dra_gpus(self, gpus: float) -> None:
         """Add GPUs that ResourceSlices offer to the node's resources."""
         if gpus > 0:
             self.allocatable.gpus += gpus
             self.idle.gpus += gpus
 
     @property
-    def kind(self) -> Hashable:
+    def equivalence_key(self) -> Hashable:
         """Key that is equal for equal nodes: a task without a node or label selection fits all of them or none."""
-        if self._kind is None:
-            self._kind = self._describe()
-        return self._kind
+        if self._cached_key is None:
+            self._cached_key = self._equivalence_key()
+        return self._cached_key
 
-    def _describe(self) -> Hashable:
+    def _equivalence_key(self) -> Hashable:
         if self.shared.used or self.legacy_mig:
             return self.name, len(self.changes)
         node, labels = self.node, self.node.labels
         return (
             *(self.allocatable.key, self.idle.key, self.releasing.key),
-            *(self.gpu_memory, self.gpu_memory_known, self.claimed_gpus, node.taints, node.unschedulable, node.ready),
+            *(self.gpu_memory, self.has_gpu_memory_label, self.dra_gpus, node.taints, node.unschedulable, node.ready),
             *(labels.get(GPU_COUNT_LABEL), labels.get(MIG_ENABLED_LABEL), labels.get(MIG_STRATEGY_LABEL)),
             tuple(node.conditions.items()),
         )
 
     # Free resources
 
-    def free(self) -> ResourceAmounts:
+    def idle_or_releasing(self) -> ResourceAmounts:
         """Idle and releasing resources together."""
-        amounts = self.idle.clone()
+        amounts = self.idle.copy()
         amounts.add(self.releasing)
         return amounts
 
-    def free_of(self, name: str) -> float:
+    def idle_or_releasing_of(self, name: str) -> float:
         """Idle and releasing amount of one resource."""
         return self.idle.get(name) + self.releasing.get(name)
 
     def idle_gpus(self) -> float:
         """Idle GPUs, including MIG slices and the remaining portions of shared GPUs."""
-        return rest_of_shared(self) + self.idle.gpus + mig_slices(self.idle.scalars)
+        return idle_shared_gpus(self) + self.idle.gpus + mig_slices(self.idle.scalars)
 
     def releasing_gpus(self) -> float:
         """Releasing GPUs, including MIG slices and portions of shared GPUs."""
-        return releasing_of_shared(self) + self.releasing.gpus + mig_slices(self.releasing.scalars)
+        return releasing_shared_gpus(self) + self.releasing.gpus + mig_slices(self.releasing.scalars)
 
     def idle_gpu_memory(self) -> int:
         """Memory in MiB of the idle GPUs, including MIG slices and the remaining portions of shared GPUs."""
         whole = self.idle.gpus + mig_slices(self.idle.scalars)
-        return rest_memory_of_shared(self) + int(whole) * self.gpu_memory
+        return idle_shared_gpu_memory(self) + int(whole) * self.gpu_memory
 
     def releasing_gpu_memory(self) -> int:
         """Memory in MiB of the releasing GPUs, including MIG slices and portions of shared GPUs."""
         whole = self.releasing.gpus + mig_slices(self.releasing.scalars)
-        return releasing_memory_of_shared(self) + int(whole) * self.gpu_memory
+        return releasing_shared_gpu_memory(self) + int(whole) * self.gpu_memory
 
-    def fits_idle(self, task: PodInfo) -> bool:
+    def is_allocatable(self, task: PodInfo) -> bool:
         """True if the task could start now; best-effort tasks always can."""
-        if task.request.empty and task.sort is not Sort.MEMORY:
+        if task.request.is_empty and task.gpu_request_type is not GpuRequestType.MEMORY:
             return True
-        return self._fits(task, self.idle)
+        return self._fits_in(task, self.idle)
 
-    def fits(self, task: PodInfo) -> bool:
+    def is_allocatable_or_pipelinable(self, task: PodInfo) -> bool:
         """True if the task fits idle and releasing resources together, so that it can be pipelined."""
-        return self._fits(task, self.idle if self.releasing.nothing else self.free())
+        return self._fits_in(task, self.idle if self.releasing.is_empty else self.idle_or_releasing())
 
-    def _fits(self, task: PodInfo, free: ResourceAmounts) -> bool:
-        if task.shares:
-            return self.fits_by_devices(task.request, free)
-        return self.valid_portion(task.request) and accommodates(free, task.request)
+    def _fits_in(self, task: PodInfo, free: ResourceAmounts) -> bool:
+        if task.is_fractional:
+            return self.fits_devices(task.request, free)
+        return self.is_valid_portion(task.request) and fits_whole_devices(free, task.request)
 
-    def fits_by_devices(self, request: ResourceRequirements, free: ResourceAmounts) -> bool:
+    def fits_devices(self, request: ResourceRequirements, free: ResourceAmounts) -> bool:
         """True if `free` and the shared GPUs have enough devices with the requested portion of each."""
-        if not self.valid_portion(request) or not plain_part_fits(free, request):
+        if not self.is_valid_portion(request) or not fits_without_gpus(free, request):
             return False
-        return math.floor(free.gpus) + fitting_shared(self, request) >= request.count
+        return math.floor(free.gpus) + count_fitting_shared(self, request) >= request.count
 
     # GPU sizes
 
@@ -297,22 +298,22 @@ class KaiNodeInfo:
         """MiB that the request takes on each of its GPUs on this node."""
         return request.gpu_memory if request.gpu_memory > 0 else int(request.portion * self.gpu_memory)
 
-    def fraction(self, memory: int) -> float:
+    def fraction_of_gpu(self, memory: int) -> float:
         """This memory in MiB as a fraction of one GPU of this node, rounded up to hundredths."""
         return math.ceil(memory / self.gpu_memory * 100) / 100
 
     def portion_of(self, request: ResourceRequirements) -> float:
         """Fraction that the request takes of each of its GPUs on this node."""
-        return self.fraction(request.gpu_memory) if request.gpu_memory > 0 else request.portion
+        return self.fraction_of_gpu(request.gpu_memory) if request.gpu_memory > 0 else request.portion
 
-    def valid_portion(self, request: ResourceRequirements) -> bool:
+    def is_valid_portion(self, request: ResourceRequirements) -> bool:
         """True if the request's fraction of each GPU is at most 1 or a whole number."""
         portion = self.portion_of(request)
         return portion <= 1 or portion == int(portion)
 
     def quota_of(self, request: ResourceRequirements) -> float:
         """GPU quota that a request would use on this node; as in KAI, several GPUs count like one."""
-        return request_quota(request) if request.mig else self.fraction(self.memory_of(request))
+        return request_quota(request) if request.mig else self.fraction_of_gpu(self.memory_of(request))
 
     @property
     def gpu_count(self) -> int:
@@ -323,7 +324,7 @@ class KaiNodeInfo:
             return int(self.allocatable.gpus)
 
     @property
-    def mig_enabled(self) -> bool:
+    def is_mig_enabled(self) -> bool:
         """True if the node's label says so or, without the label, if it has MIG resources."""
         label = self.node.labels.get(MIG_ENABLED_LABEL)
         if label is not None:
@@ -334,91 +335,91 @@ class KaiNodeInfo:
     def mig_strategy(self) -> str:
         """The label's `mixed` or `single` on a node with MIG enabled; else `none`."""
         strategy = self.node.labels.get(MIG_STRATEGY_LABEL, "")
-        return strategy if self.mig_enabled and strategy in ("mixed", "single") else "none"
+        return strategy if self.is_mig_enabled and strategy in ("mixed", "single") else "none"
 
     @property
-    def cpu_only(self) -> bool:
-        return not self.mig_enabled and self.allocatable.gpus <= 0 and not self.claimed_gpus
+    def is_cpu_only(self) -> bool:
+        return not self.is_mig_enabled and self.allocatable.gpus <= 0 and not self.dra_gpus
 
     # Accounting of tasks
 
-    def add(self, task: PodInfo, *, elsewhere: bool = False) -> None:
-        """Add a task. Raises AlreadySeated if it is here, unless it shares GPUs and `elsewhere` lets it hold more."""
-        self._accept(task)
-        if task.uid in self.tasks and not (elsewhere and task.received is Sort.FRACTION):
-            raise AlreadySeated(f"task <{task.namespace}/{task.name}> already on node <{self.name}>")
+    def add_task(self, task: PodInfo, *, allow_more_gpus: bool = False) -> None:
+        """Add a task. Raises AlreadyOnNode if it is here, unless it shares GPUs and `allow_more_gpus` is True."""
+        self._set_accepted_request(task)
+        if task.uid in self.tasks and not (allow_more_gpus and task.received_type is GpuRequestType.FRACTION):
+            raise AlreadyOnNode(f"task <{task.namespace}/{task.name}> already on node <{self.name}>")
         if task.legacy_mig:
             self.legacy_mig[task.uid] = f"{task.namespace}/{task.name}"
         self.tasks.pop(task.uid, None)
-        self.tasks[task.uid] = task.clone()
-        self._account(task, 1)
+        self.tasks[task.uid] = task.copy()
+        self._account_task(task, 1)
         add_shared(self, task)
 
-    def remove(self, uid: str) -> None:
+    def remove_task(self, uid: str) -> None:
         """Remove a task, with the status and request that it was added with. Raises KeyError if it is not here."""
         task = self.tasks.pop(uid)
-        self._account(task, -1)
+        self._account_task(task, -1)
         remove_shared(self, task)
 
-    def update(self, task: PodInfo) -> None:
+    def update_task(self, task: PodInfo) -> None:
         """Account for a task's new status."""
-        self.remove(task.uid)
-        self.add(task)
+        self.remove_task(task.uid)
+        self.add_task(task)
 
-    def _account(self, task: PodInfo, sign: int) -> None:
+    def _account_task(self, task: PodInfo, sign: int) -> None:
         self.changes.append(self.name)
-        self._kind = None
-        held = _whole_part(task)
-        _shift(self.used, held, sign)
+        self._cached_key = None
+        held = _whole_gpu_resources(task)
+        _add_signed(self.used, held, sign)
         match task.status:
             case KaiPodStatus.RELEASING:
-                _shift(self.releasing, held, sign)
-                _shift(self.idle, held, -sign)
+                _add_signed(self.releasing, held, sign)
+                _add_signed(self.idle, held, -sign)
             case KaiPodStatus.PIPELINED:
-                _shift(self.releasing, held, -sign)
+                _add_signed(self.releasing, held, -sign)
             case _:
-                _shift(self.idle, held, -sign)
+                _add_signed(self.idle, held, -sign)
 
-    def _accept(self, task: PodInfo) -> None:
+    def _set_accepted_request(self, task: PodInfo) -> None:
         """Set how the task receives GPUs on this node, and the request that the node accounts for it."""
         if task.status not in ACTIVE_USED:
             return
         request = task.request
-        if task.sort is Sort.MIG:
-            task.received = Sort.MIG
-            task.accepted = replace(request, count=0, portion=0, gpu_memory=0, claims={})
-        elif task.shares:
-            task.received = Sort.FRACTION
+        if task.gpu_request_type is GpuRequestType.MIG:
+            task.received_type = GpuRequestType.MIG
+            task.accepted_request = replace(request, count=0, portion=0, gpu_memory=0, claims={})
+        elif task.is_fractional:
+            task.received_type = GpuRequestType.FRACTION
             portion, memory = self.portion_of(request), self.memory_of(request)
-            task.accepted = replace(request, portion=portion, gpu_memory=memory, claims={}, mig={})
+            task.accepted_request = replace(request, portion=portion, gpu_memory=memory, claims={}, mig={})
         else:
-            task.received = Sort.REGULAR
-            plain = asking(request.gpus)
-            task.accepted = replace(request, count=plain.count, portion=plain.portion, gpu_memory=0, mig={})
+            task.received_type = GpuRequestType.REGULAR
+            plain = new_request(request.gpus)
+            task.accepted_request = replace(request, count=plain.count, portion=plain.portion, gpu_memory=0, mig={})
 
 
-class AlreadySeated(ValueError):
+class AlreadyOnNode(ValueError):
     """The task is on the node already."""
 
 
 def request_quota(request: ResourceRequirements) -> float:
     """GPUs of quota that a request takes: MIG slices, devices of claims and GPUs."""
-    return mig_slices(dict(request.mig)) + request.claimed + request.gpus
+    return mig_slices(dict(request.mig)) + request.dra_gpus + request.gpus
 
 
-def _whole_part(task: PodInfo) -> ResourceAmounts:
+def _whole_gpu_resources(task: PodInfo) -> ResourceAmounts:
     """The part of the accepted request that is not on shared GPUs."""
-    accepted = task.accepted
-    holds_none = task.received is Sort.FRACTION or task.spec.labels.get("app") == RESERVATION
-    gpus = 0.0 if holds_none else accepted.gpus + accepted.claimed
+    accepted = task.accepted_request
+    holds_none = task.received_type is GpuRequestType.FRACTION or task.spec.labels.get("app") == RESERVATION_APP
+    gpus = 0.0 if holds_none else accepted.gpus + accepted.dra_gpus
     return ResourceAmounts(accepted.cpu, accepted.memory, gpus, {**accepted.mig, **accepted.scalars})
 
 
-def _shift(amounts: ResourceAmounts, by: ResourceAmounts, sign: int) -> None:
+def _add_signed(amounts: ResourceAmounts, other: ResourceAmounts, sign: int) -> None:
     if sign > 0:
-        amounts.add(by)
+        amounts.add(other)
     else:
-        amounts.subtract(by)
+        amounts.subtract(other)
 
 
 def gpu_memory_of(labels: Mapping[str, str]) -> int | None:
@@ -438,14 +439,14 @@ def gpu_memory_of(labels: Mapping[str, str]) -> int | None:
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 
 
-def node_matches(spec: Spec, node: Node) -> bool:
+def node_matches_selector(spec: TaskSpec, node: Node) -> bool:
     """True if the node has every label of the selector and, where there is an affinity, matches one of its terms."""
     if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
     return spec.affinity is None or any(term.matches(node.labels, node.name) for term in spec.affinity)
 
 
-def untolerated(spec: Spec, node: Node) -> Taint | None:
+def untolerated_taint(spec: TaskSpec, node: Node) -> Taint | None:
     """The first NoSchedule or NoExecute taint that the pod does not tolerate; None if there is none."""
     for taint in node.taints:
         if taint.keeps_pods_away and not any(t.tolerates(taint) for t in spec.tolerations):
@@ -453,12 +454,12 @@ def untolerated(spec: Spec, node: Node) -> Taint | None:
     return None
 
 
-def ready(node: Node) -> bool:
+def is_node_ready(node: Node) -> bool:
     """True if the node is ready, not cordoned, and has no pressure or network condition."""
-    return node.ready and not node.unschedulable and not (node.conditions and conditions(node))
+    return node.ready and not node.unschedulable and not (node.conditions and not_ready_conditions(node))
 
 
-def conditions(node: Node) -> tuple[str, ...]:
+def not_ready_conditions(node: Node) -> tuple[str, ...]:
     """Why the node is not ready for any pod; empty if it is ready."""
     reasons = []
     if node.unschedulable:

@@ -37,16 +37,16 @@ class ResourceRequirements(Struct, frozen=True, kw_only=True):
         return gpu_sum(self.portion, self.count)
 
     @property
-    def claimed(self) -> int:
+    def dra_gpus(self) -> int:
         """GPUs that come from resource claims."""
         return sum(self.claims.values())
 
     @property
-    def fractional(self) -> bool:
+    def is_fractional(self) -> bool:
         return self.gpu_memory > 0 or (self.count > 0 and self.portion < 1)
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """True if the request is negligible: such a task is best effort."""
         return (
             self.gpus <= MIN_GPUS
@@ -57,7 +57,7 @@ class ResourceRequirements(Struct, frozen=True, kw_only=True):
             and not any(n >= _MIN_SCALAR for n in self.scalars.values())
         )
 
-    def within(self, other: "ResourceRequirements") -> bool:
+    def is_within(self, other: "ResourceRequirements") -> bool:
         """True if no part of the request is larger than in `other`; portions may differ by less than a hundredth.
 
         GPU memory and claims are not compared.
@@ -76,14 +76,14 @@ def _counts_within(counts: Mapping[str, int], others: Mapping[str, int]) -> bool
     return all(name in others and n <= others[name] for name, n in counts.items())
 
 
-class PortionsDiffer(ValueError):
+class DifferentGpuPortions(ValueError):
     """Requests for different fractions of a GPU have no common maximum."""
 
 
 def largest_request(one: ResourceRequirements, other: ResourceRequirements) -> ResourceRequirements:
     """The larger of two requests, part by part, with the GPU memory of `one`. Raises PortionsDiffer."""
     if one.portion and other.portion and one.portion != other.portion:
-        raise PortionsDiffer(f"{one.portion} and {other.portion} of a GPU")
+        raise DifferentGpuPortions(f"{one.portion} and {other.portion} of a GPU")
     wider = other if other.gpus > one.gpus else one
     return ResourceRequirements(
         cpu=max(one.cpu, other.cpu),
@@ -103,7 +103,7 @@ def _largest(counts: Mapping[str, int], others: Mapping[str, int]) -> dict[str, 
     }
 
 
-def asking(gpus: float, *, cpu: float = 0, memory: float = 0, gpu_memory: int = 0) -> ResourceRequirements:
+def new_request(gpus: float, *, cpu: float = 0, memory: float = 0, gpu_memory: int = 0) -> ResourceRequirements:
     """Create a request for this many GPUs: whole ones as devices, less than one as a portion of one device."""
     if gpus >= 1:
         return ResourceRequirements(cpu=cpu, memory=memory, count=int(gpus), portion=1, gpu_memory=gpu_memory)
@@ -142,7 +142,7 @@ class ResourceAmounts:
         self.cpu, self.memory, self.gpus = cpu, memory, gpus
         self.scalars: dict[str, int] = {} if scalars is None else scalars
 
-    def clone(self) -> "ResourceAmounts":
+    def copy(self) -> "ResourceAmounts":
         """An independent copy."""
         return ResourceAmounts(self.cpu, self.memory, self.gpus, self.scalars.copy())
 
@@ -151,18 +151,18 @@ class ResourceAmounts:
         return (self.cpu, self.memory, self.gpus, *self.scalars.items())
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return not (self.cpu or self.memory or self.gpus or self.scalars)
 
     def add(self, other: "ResourceAmounts") -> None:
         """Add amounts, resource by resource."""
-        self._shift(other, 1)
+        self._add_signed(other, 1)
 
     def subtract(self, other: "ResourceAmounts") -> None:
         """Subtract amounts, resource by resource; results may be negative."""
-        self._shift(other, -1)
+        self._add_signed(other, -1)
 
-    def _shift(self, other: "ResourceAmounts", sign: int) -> None:
+    def _add_signed(self, other: "ResourceAmounts", sign: int) -> None:
         self.cpu += sign * other.cpu
         self.memory += sign * other.memory
         self.gpus += sign * other.gpus
@@ -175,8 +175,8 @@ class ResourceAmounts:
 
     def add_request(self, request: ResourceRequirements, sign: int = 1) -> None:
         """Add a task's request, or subtract it (`sign` -1): MIG instances by name, devices of claims as GPUs."""
-        self._shift(
-            ResourceAmounts(request.cpu, request.memory, request.gpus + request.claimed, dict(request.scalars)), sign
+        self._add_signed(
+            ResourceAmounts(request.cpu, request.memory, request.gpus + request.dra_gpus, dict(request.scalars)), sign
         )
         for name, count in request.mig.items():
             self.scalars[name] = self.scalars.get(name, 0) + sign * count
@@ -192,7 +192,7 @@ class ResourceAmounts:
                 return self.gpus
         return float(self.scalars.get(name, 0))
 
-    def within(self, other: "ResourceAmounts") -> bool:
+    def is_within(self, other: "ResourceAmounts") -> bool:
         """True if no amount is more than in `other`."""
         return (
             self.gpus <= other.gpus
@@ -201,7 +201,7 @@ class ResourceAmounts:
             and all(name in other.scalars and n <= other.scalars[name] for name, n in self.scalars.items())
         )
 
-    def raise_to(self, other: "ResourceAmounts") -> None:
+    def set_max(self, other: "ResourceAmounts") -> None:
         """Raise each amount to that in `other`, if that is more."""
         self.cpu, self.memory = max(self.cpu, other.cpu), max(self.memory, other.memory)
         self.gpus = max(self.gpus, other.gpus)
@@ -218,16 +218,16 @@ class ResourceAmounts:
         return {name: n for name, n in self.scalars.items() if name.startswith(MIG_PREFIX)}
 
 
-def accommodates(free: ResourceAmounts, request: ResourceRequirements) -> bool:
+def fits_whole_devices(free: ResourceAmounts, request: ResourceRequirements) -> bool:
     """True if a request for whole GPUs, MIG instances or no GPU at all fits what is free."""
     return (
-        plain_part_fits(free, request)
-        and request.gpus + request.claimed <= free.gpus
+        fits_without_gpus(free, request)
+        and request.gpus + request.dra_gpus <= free.gpus
         and all(name in free.scalars and n <= free.scalars[name] for name, n in request.mig.items())
     )
 
 
-def plain_part_fits(free: ResourceAmounts, request: ResourceRequirements) -> bool:
+def fits_without_gpus(free: ResourceAmounts, request: ResourceRequirements) -> bool:
     """True if CPU, memory and other resources fit; GPUs are checked separately."""
     return (
         request.cpu <= free.cpu

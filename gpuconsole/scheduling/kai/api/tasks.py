@@ -45,7 +45,7 @@ ALIVE = ACTIVE_ALLOCATED | {KaiPodStatus.PENDING, KaiPodStatus.GATED}
 """Statuses of tasks that are neither finished nor terminating."""
 
 
-class OfferedDevice(Struct, frozen=True):
+class DraDevice(Struct, frozen=True):
     """A device that a node offers through a driver's pool (DRA)."""
 
     node: str
@@ -69,7 +69,7 @@ class ClaimInfo(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     requests: tuple[ClaimDeviceRequest, ...] = ()
     reserved: tuple[str, ...] = ()
-    devices: tuple[OfferedDevice, ...] | None = None
+    devices: tuple[DraDevice, ...] | None = None
     """None: nothing is allocated."""
 
     @property
@@ -77,12 +77,12 @@ class ClaimInfo(Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
     @property
-    def gpu(self) -> bool:
+    def is_gpu_claim(self) -> bool:
         """True if it requests GPUs, by the name of the device class."""
-        return any(gpu_class(request.device_class) for request in self.requests)
+        return any(is_gpu_class(request.device_class) for request in self.requests)
 
 
-def gpu_class(name: str) -> bool:
+def is_gpu_class(name: str) -> bool:
     """True if the name of a device class or driver contains "gpu": KAI recognizes GPUs by it."""
     return "gpu" in name.lower()
 
@@ -91,13 +91,13 @@ class ClaimIndex:
     """The session's resource claims by `namespace/name`, and the devices that nodes offer. Mutates."""
 
     def __init__(
-        self, claims: Sequence[ClaimInfo] = (), devices: Sequence[OfferedDevice] = (), classes: Sequence[str] = ()
+        self, claims: Sequence[ClaimInfo] = (), devices: Sequence[DraDevice] = (), classes: Sequence[str] = ()
     ) -> None:
         self.claims = {claim.key: claim for claim in claims}
         self.devices = tuple(devices)
         self.classes = frozenset(classes)
 
-    def find(self, claim: ClaimInfo, node: str) -> tuple[OfferedDevice, ...] | None:
+    def find(self, claim: ClaimInfo, node: str) -> tuple[DraDevice, ...] | None:
         """Free devices of the node for the claim; None if there are too few or a device class does not exist."""
         if any(request.device_class not in self.classes for request in claim.requests):
             return None
@@ -106,7 +106,7 @@ class ClaimIndex:
         needed = sum(request.count for request in claim.requests)
         return tuple(free[:needed]) if len(free) >= needed else None
 
-    def reserve(self, key: str, pod: str, devices: tuple[OfferedDevice, ...]) -> None:
+    def reserve(self, key: str, pod: str, devices: tuple[DraDevice, ...]) -> None:
         """Reserve the claim for a pod, and allocate these devices to it."""
         claim = self.claims[key]
         reserved = claim.reserved if pod in claim.reserved else (*claim.reserved, pod)
@@ -120,11 +120,11 @@ class ClaimIndex:
 
 
 DEFAULT_POD_SET = "default"
-NO_OWNERS = Pod(name="")
+NO_OWNER_REFERENCES = Pod(name="")
 """Stands for the Pod object of a task that was created without one."""
 
 
-class Sort(StrEnum):
+class GpuRequestType(StrEnum):
     """How a task requests GPUs."""
 
     REGULAR = "Regular"
@@ -141,10 +141,10 @@ class ClaimRef(Struct, frozen=True):
     template: bool = False
 
 
-class Spec(Struct, frozen=True, kw_only=True):
+class TaskSpec(Struct, frozen=True, kw_only=True):
     """The parts of a pod that do not change while it is scheduled."""
 
-    pod: Pod = NO_OWNERS
+    pod: Pod = NO_OWNER_REFERENCES
     """The Pod object, for kube-scheduler's filters that KAI runs: pod affinity, volumes, host ports."""
     labels: Mapping[str, str] = {}
     node_selector: Mapping[str, str] = {}
@@ -158,8 +158,8 @@ class Spec(Struct, frozen=True, kw_only=True):
     created: Time = 0
 
 
-NOTHING = ResourceRequirements()
-PLAIN = Spec()
+NO_POD = ResourceRequirements()
+NO_CONSTRAINTS = TaskSpec()
 
 
 class PodInfo:
@@ -173,69 +173,81 @@ class PodInfo:
         name: str = "",
         namespace: str = "",
         pod_set: str = "",
-        request: ResourceRequirements = NOTHING,
-        sort: Sort = Sort.REGULAR,
+        request: ResourceRequirements = NO_POD,
+        sort: GpuRequestType = GpuRequestType.REGULAR,
         status: KaiPodStatus = KaiPodStatus.PENDING,
         node: str = "",
         groups: tuple[str, ...] = (),
         legacy_mig: bool = False,
-        spec: Spec = PLAIN,
+        spec: TaskSpec = NO_CONSTRAINTS,
     ) -> None:
         self.uid, self.job, self.name, self.namespace = uid, job, name or uid, namespace
         self.pod_set = pod_set
         """Empty: the default pod set."""
-        self.request, self.sort, self.status, self.node, self.spec = request, sort, status, node, spec
-        self.accepted = NOTHING
+        self.request, self.gpu_request_type, self.status, self.node, self.spec = request, sort, status, node, spec
+        self.accepted_request = NO_POD
         """The request that its node accounts for it."""
-        self.received: Sort | None = None
+        self.received_type: GpuRequestType | None = None
         self.groups = groups
         """Sharing groups (GPUs) that it uses, by name."""
         self.legacy_mig = legacy_mig
-        self.virtual = False
+        self.is_virtual_status = False
         """True while its status comes from a statement that is not committed."""
-        self.devices: Mapping[str, tuple[OfferedDevice, ...]] = {}
+        self.devices: Mapping[str, tuple[DraDevice, ...]] = {}
         """Devices of its claims: reference name → devices."""
 
-    def clone(self) -> "PodInfo":
+    def copy(self) -> "PodInfo":
         """A copy."""
-        twin = PodInfo.__new__(PodInfo)
-        twin.__dict__.update(self.__dict__)
-        return twin
+        copied = PodInfo.__new__(PodInfo)
+        copied.__dict__.update(self.__dict__)
+        return copied
 
     @property
     def set_name(self) -> str:
         return self.pod_set or DEFAULT_POD_SET
 
     @cached_property
-    def shape(self) -> Hashable:
+    def equivalence_key(self) -> Hashable:
         """Key that is equal for tasks that fit the same nodes, as far as the nodes' own resources and labels decide."""
         request, spec = self.request, self.spec
         return (
             *(request.cpu, request.memory, request.count, request.portion, request.gpu_memory),
-            *(_items(request.scalars), _items(request.claims), _items(request.mig)),
-            *(self.sort, self.legacy_mig, spec.nominated, _items(spec.node_selector), spec.affinity, spec.tolerations),
+            *(_sorted_items(request.scalars), _sorted_items(request.claims), _sorted_items(request.mig)),
+            *(
+                self.gpu_request_type,
+                self.legacy_mig,
+                spec.nominated,
+                _sorted_items(spec.node_selector),
+                spec.affinity,
+                spec.tolerations,
+            ),
         )
 
     @property
-    def choosy(self) -> bool:
+    def selects_nodes(self) -> bool:
         """True if the task selects nodes by name or label."""
         return bool(self.spec.nominated or self.spec.node_selector) or self.spec.affinity is not None
 
     @property
-    def shares(self) -> bool:
+    def is_fractional(self) -> bool:
         """True if it requests a portion of a GPU."""
-        return self.sort in (Sort.FRACTION, Sort.MEMORY)
+        return self.gpu_request_type in (GpuRequestType.FRACTION, GpuRequestType.MEMORY)
 
     @property
     def needs_gpu(self) -> bool:
-        return self.request.gpus > 0 or self.request.claimed > 0 or self.sort is Sort.MEMORY or self.sort is Sort.MIG
+        return (
+            self.request.gpus > 0
+            or self.request.dra_gpus > 0
+            or self.gpu_request_type is GpuRequestType.MEMORY
+            or self.gpu_request_type is GpuRequestType.MIG
+        )
 
-    def to_allocate(self, really: bool) -> bool:
-        """True if the task has to be placed: it is pending or, unless `really`, evicted by a trial."""
+    def should_allocate(self, only_pending: bool) -> bool:
+        """True if the task has to be placed: it is pending or, unless `only_pending`, evicted by a trial."""
         return self.status is KaiPodStatus.PENDING or (
-            not really and self.status is KaiPodStatus.RELEASING and self.virtual
+            not only_pending and self.status is KaiPodStatus.RELEASING and self.is_virtual_status
         )
 
 
-def _items(of: Mapping[str, int] | Mapping[str, str]) -> tuple[tuple[str, int | str], ...]:
+def _sorted_items(of: Mapping[str, int] | Mapping[str, str]) -> tuple[tuple[str, int | str], ...]:
     return tuple(sorted(of.items()))

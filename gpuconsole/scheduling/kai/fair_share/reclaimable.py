@@ -1,8 +1,8 @@
 """Reclaim between queues, and the limits and quotas of a queue and its ancestors (KAI 0.13 plugins/proportion).
 
-`may_reclaim` says whether a job may reclaim, and `may_take_from` from which victims (proportion/reclaimable, with the
-conditions of its strategies). `over_limit` and `over_quota` check the capacity of a queue and of those above it
-(proportion/capacity_policy).
+`may_reclaim` says whether a job may reclaim, and `may_reclaim_victims` from which victims (proportion/reclaimable, with
+the conditions of its strategies). `find_exceeded_limit` and `find_exceeded_quota` check the capacity of a queue and of
+those above it (proportion/capacity_policy).
 """
 
 import math
@@ -23,54 +23,54 @@ from gpuconsole.scheduling.kai.fair_share.division import (
     UNLIMITED,
     Quantities,
     QueueShares,
-    minus,
-    of_amounts,
-    of_request,
-    plus,
+    add,
+    is_within,
     quantities,
-    within,
+    quantities_of,
+    requested_quantities,
+    subtract,
 )
 from gpuconsole.scheduling.kai.messages import OVER_LIMIT, OVER_QUOTA
 
 SharesByQueue = Mapping[str, QueueShares]
 
 
-def maintains_fair_share(victim: QueueShares, left: Mapping[str, float]) -> bool:
+def can_reclaim_above_fair_share(victim: QueueShares, left: Mapping[str, float]) -> bool:
     """First reclaim strategy: True if the victim's queue still holds (`left`) more than its allocatable share."""
-    return not within(left, victim.allocatable)
+    return not is_within(left, victim.allocatable)
 
 
-def guarantees_quota(
-    needed: Mapping[str, float], reclaimer: QueueShares, victim: QueueShares, left: Mapping[str, float]
+def can_reclaim_within_quota(
+    request: Mapping[str, float], reclaimer: QueueShares, victim: QueueShares, left: Mapping[str, float]
 ) -> bool:
     """Second strategy: True if the reclaimer stays within quota and the victim's queue (`left`) is above its own."""
-    return within(plus(reclaimer.allocated, needed), reclaimer.deserved) and not within(left, victim.deserved)
+    return is_within(add(reclaimer.allocated, request), reclaimer.deserved) and not is_within(left, victim.deserved)
 
 
-def may_take(
-    needed: Mapping[str, float], reclaimer: QueueShares, victim: QueueShares, left: Mapping[str, float]
+def fits_reclaim_strategy(
+    request: Mapping[str, float], reclaimer: QueueShares, victim: QueueShares, left: Mapping[str, float]
 ) -> bool:
     """True if a strategy lets `reclaimer` take more from `victim`, of which `left` remains after earlier victims."""
-    return maintains_fair_share(victim, left) or guarantees_quota(needed, reclaimer, victim, left)
+    return can_reclaim_above_fair_share(victim, left) or can_reclaim_within_quota(request, reclaimer, victim, left)
 
 
 class Reclaimer(Struct, frozen=True):
     """What reclaim has to know of the reclaiming job: its queue, its request, and whether it is preemptible."""
 
     queue: str
-    needed: ResourceAmounts
+    request: ResourceAmounts
     preemptible: bool
 
 
 def may_reclaim(queues: SharesByQueue, reclaimer: Reclaimer) -> bool:
     """True if the queue stays within its fair share, and within its quota if the job is not preemptible."""
-    queue, needed = queues[reclaimer.queue], of_amounts(reclaimer.needed)
-    if not within(plus(queue.allocated, needed), queue.fair):
+    queue, request = queues[reclaimer.queue], quantities_of(reclaimer.request)
+    if not is_within(add(queue.allocated, request), queue.fair):
         return False
-    return reclaimer.preemptible or within(plus(queue.non_preemptible, needed), queue.deserved)
+    return reclaimer.preemptible or is_within(add(queue.non_preemptible, request), queue.deserved)
 
 
-def may_take_from(
+def may_reclaim_victims(
     queues: SharesByQueue,
     reclaimer: Reclaimer,
     victims: Mapping[str, Sequence[ResourceAmounts]],
@@ -79,67 +79,69 @@ def may_take_from(
     """True if all victims, by queue, may be reclaimed in turn and the queues above the reclaimer stay in bounds."""
     left: dict[str, Quantities] = {}
     touched: dict[str, set[str]] = {}
-    needed = of_amounts(reclaimer.needed)
+    request = quantities_of(reclaimer.request)
     for uid, taken in victims.items():
         mine, theirs = level_queues(queues, reclaimer.queue, uid)
-        touched[uid] = resources_in(taken)
+        touched[uid] = requested_resources(taken)
         left.setdefault(theirs.uid, theirs.allocated)
         for amounts in taken:
-            if not may_take(needed, mine, theirs, left[theirs.uid]):
+            if not fits_reclaim_strategy(request, mine, theirs, left[theirs.uid]):
                 return False
-            for queue in ancestry(queues, uid):
-                left[queue.uid] = minus(left.get(queue.uid, queue.allocated), of_amounts(amounts))
+            for queue in queue_and_ancestors(queues, uid):
+                left[queue.uid] = subtract(left.get(queue.uid, queue.allocated), quantities_of(amounts))
                 touched[queue.uid] = touched.get(queue.uid, set()) | touched[uid]
-    return _stays_in_bounds(queues, reclaimer, left, touched, multiplier)
+    return _stays_within_fair_share(queues, reclaimer, left, touched, multiplier)
 
 
-def _stays_in_bounds(
+def _stays_within_fair_share(
     queues: SharesByQueue,
     reclaimer: Reclaimer,
     left: dict[str, Quantities],
     touched: Mapping[str, set[str]],
     multiplier: float,
 ) -> bool:
-    needed = of_amounts(reclaimer.needed)
-    wanted = resources_in([reclaimer.needed])
-    for queue in ancestry(queues, reclaimer.queue):
-        held = plus(left.get(queue.uid, queue.allocated), needed)
+    request = quantities_of(reclaimer.request)
+    wanted = requested_resources([reclaimer.request])
+    for queue in queue_and_ancestors(queues, reclaimer.queue):
+        allocated = add(left.get(queue.uid, queue.allocated), request)
         if queue.uid in left:
-            left[queue.uid] = held
+            left[queue.uid] = allocated
         for uid, remaining in left.items():
             sibling = queues[uid]
             if sibling.parent != queue.parent or uid == queue.uid:
                 continue
             involved = touched.get(uid, set()) | wanted
-            if not all(_stays_below(name, held, queue, remaining, sibling, multiplier) for name in involved):
+            if not all(
+                _stays_below_sibling(name, allocated, queue, remaining, sibling, multiplier) for name in involved
+            ):
                 return False
-        if not reclaimer.preemptible and not within(plus(queue.non_preemptible, needed), queue.deserved):
+        if not reclaimer.preemptible and not is_within(add(queue.non_preemptible, request), queue.deserved):
             return False
     return True
 
 
-def _stays_below(
-    name: str, held: Quantities, queue: QueueShares, left: Quantities, sibling: QueueShares, multiplier: float
+def _stays_below_sibling(
+    name: str, allocated: Quantities, queue: QueueShares, left: Quantities, sibling: QueueShares, multiplier: float
 ) -> bool:
     """False if the reclaiming queue is above its fair share and not clearly less saturated than the sibling.
 
     That is, if its saturation times `multiplier` reaches the sibling's.
     """
-    mine, theirs = queue.of[name].fair, sibling.of[name].fair
+    mine, theirs = queue.by_resource[name].fair, sibling.by_resource[name].fair
     if mine == UNLIMITED and theirs == UNLIMITED:
         return True
-    ratio, other = saturation(held[name], mine), saturation(left[name], theirs)
+    ratio, other = saturation(allocated[name], mine), saturation(left[name], theirs)
     return not (ratio > 1 and theirs > 0 and ratio * multiplier >= other)
 
 
-def saturation(held: float, fair: float) -> float:
+def saturation(allocated: float, fair: float) -> float:
     """Allocation relative to the fair share; 0 where the share is unlimited."""
     if fair == 0:
-        return math.inf if held > 0 else 0
-    return 0 if fair == UNLIMITED else held / fair
+        return math.inf if allocated > 0 else 0
+    return 0 if fair == UNLIMITED else allocated / fair
 
 
-def ancestry(queues: SharesByQueue, uid: str) -> Iterator[QueueShares]:
+def queue_and_ancestors(queues: SharesByQueue, uid: str) -> Iterator[QueueShares]:
     """A queue, then its ancestors upwards."""
     queue = queues.get(uid)
     while queue is not None:
@@ -152,11 +154,13 @@ def level_queues(queues: SharesByQueue, one: str, other: str) -> tuple[QueueShar
 
     Without such siblings, the last pair of the shorter path.
     """
-    pairs = list(zip([*ancestry(queues, one)][::-1], [*ancestry(queues, other)][::-1], strict=False))
+    pairs = list(
+        zip([*queue_and_ancestors(queues, one)][::-1], [*queue_and_ancestors(queues, other)][::-1], strict=False)
+    )
     return next((pair for pair in pairs if pair[0].uid != pair[1].uid), pairs[-1])
 
 
-def resources_in(amounts: Iterable[ResourceAmounts]) -> set[str]:
+def requested_resources(amounts: Iterable[ResourceAmounts]) -> set[str]:
     """Shared resources that are above zero in one of the amounts. MIG slices do not count as GPUs here."""
     return {
         name
@@ -176,59 +180,59 @@ class OverCapacity(Struct, frozen=True, kw_only=True):
     preemptible: bool
 
 
-def over_limit(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
+def find_exceeded_limit(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
     """The first queue, from the job's upwards, whose limit the request would exceed; None if there is none."""
-    for queue in ancestry(queues, job.queue):
-        name = exceeds_limit(queue, requested)
+    for queue in queue_and_ancestors(queues, job.queue):
+        name = resource_over_limit(queue, requested)
         if name:
-            text = messages.over_limit(
-                queue.name, name, queue.of[name].limit, queue.of[name].allocated, requested[name]
+            text = messages.over_limit_message(
+                queue.name, name, queue.by_resource[name].limit, queue.by_resource[name].allocated, requested[name]
             )
-            return _refuse(OVER_LIMIT, text, queue, job, requested)
+            return _over_capacity(OVER_LIMIT, text, queue, job, requested)
     return None
 
 
-def over_quota(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
+def find_exceeded_quota(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
     """The first queue, from the job's upwards, whose quota a non-preemptible job would exceed; None if none."""
     if job.preemptible:
         return None
-    for queue in ancestry(queues, job.queue):
-        name = exceeds_quota(queue, requested)
+    for queue in queue_and_ancestors(queues, job.queue):
+        name = resource_over_quota(queue, requested)
         if name:
-            share = queue.of[name]
-            text = messages.over_quota(queue.name, name, share.deserved, share.non_preemptible, requested[name])
-            return _refuse(OVER_QUOTA, text, queue, job, requested)
+            share = queue.by_resource[name]
+            text = messages.over_quota_message(queue.name, name, share.deserved, share.non_preemptible, requested[name])
+            return _over_capacity(OVER_QUOTA, text, queue, job, requested)
     return None
 
 
-def over_capacity(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
-    """The result of `over_limit`, else of `over_quota`."""
-    return over_limit(queues, job, requested) or over_quota(queues, job, requested)
+def find_exceeded_capacity(queues: SharesByQueue, job: PodGroupInfo, requested: Quantities) -> OverCapacity | None:
+    """The result of `find_exceeded_limit`, else of `find_exceeded_quota`."""
+    return find_exceeded_limit(queues, job, requested) or find_exceeded_quota(queues, job, requested)
 
 
-def exceeds_limit(queue: QueueShares, requested: Mapping[str, float]) -> str:
+def resource_over_limit(queue: QueueShares, requested: Mapping[str, float]) -> str:
     """The first resource whose limit would be exceeded; empty if none is."""
     for name in RESOURCES:
-        share, amount = queue.of[name], requested.get(name, 0)
+        share, amount = queue.by_resource[name], requested.get(name, 0)
         if share.limit != UNLIMITED and amount and share.limit < share.allocated + amount:
             return name
     return ""
 
 
-def exceeds_quota(queue: QueueShares, requested: Mapping[str, float]) -> str:
+def resource_over_quota(queue: QueueShares, requested: Mapping[str, float]) -> str:
     """The first resource whose quota non-preemptible use would exceed; empty if none is."""
     for name in RESOURCES:
-        share, amount = queue.of[name], requested.get(name, 0)
+        share, amount = queue.by_resource[name], requested.get(name, 0)
         if share.deserved != UNLIMITED and amount and share.deserved < share.non_preemptible + amount:
             return name
     return ""
 
 
-def requested_by(tasks: Iterable[PodInfo]) -> Quantities:
+def requested_by_tasks(tasks: Iterable[PodInfo]) -> Quantities:
     """Total request of tasks, independent of nodes: GPU memory is not counted, as its fraction of a GPU is unknown."""
     total = quantities()
     for task in tasks:
-        total = plus(total, of_request(task.request))
+        total = add(total, requested_quantities(task.request))
     return total
 
 
@@ -237,5 +241,7 @@ def requested_on(task: PodInfo, node: KaiNodeInfo) -> Quantities:
     return quantities(task.request.cpu, task.request.memory, node.quota_of(task.request))
 
 
-def _refuse(reason: str, text: str, queue: QueueShares, job: PodGroupInfo, requested: Quantities) -> OverCapacity:
+def _over_capacity(
+    reason: str, text: str, queue: QueueShares, job: PodGroupInfo, requested: Quantities
+) -> OverCapacity:
     return OverCapacity(reason=reason, message=text, queue=queue.uid, requested=requested, preemptible=job.preemptible)

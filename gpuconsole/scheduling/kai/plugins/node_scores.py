@@ -10,8 +10,8 @@ from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, fits_shared
 from gpuconsole.scheduling.kai.api.resources import CPU, GPU
 from gpuconsole.scheduling.kai.api.tasks import PodInfo
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
-from gpuconsole.scheduling.kai.functions import Scorer
-from gpuconsole.scheduling.kai.plugins.predicates import surroundings
+from gpuconsole.scheduling.kai.functions import NodeScorer
+from gpuconsole.scheduling.kai.plugins.predicates import pods_except
 from gpuconsole.scheduling.kai.session import WHOLE_GPU, KaiSession
 from gpuconsole.scheduling.kube.inter_pod_affinity import Domain, has_pod_affinity, preferred_weights
 
@@ -46,15 +46,15 @@ class GpuSpread:
 
 def gpu_pack_score(task: PodInfo, node: KaiNodeInfo, group: str) -> float:
     """Score of a GPU, 0 to 1: its used fraction."""
-    return 0 if group == WHOLE_GPU else used_part(node, group)
+    return 0 if group == WHOLE_GPU else used_fraction(node, group)
 
 
 def gpu_spread_score(task: PodInfo, node: KaiNodeInfo, group: str) -> float:
     """Score of a GPU, 0 to 1: its unused fraction."""
-    return 1 if group == WHOLE_GPU else 1 - used_part(node, group)
+    return 1 if group == WHOLE_GPU else 1 - used_fraction(node, group)
 
 
-def used_part(node: KaiNodeInfo, group: str) -> float:
+def used_fraction(node: KaiNodeInfo, group: str) -> float:
     """Used fraction of a GPU's memory. Raises ValueError if the node's GPUs have less than 100 MiB."""
     if node.gpu_memory < 100:
         raise ValueError(f"node <{node.name}> has invalid GPU memory")
@@ -68,7 +68,7 @@ class GpuSharingOrder:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.node_order.append(Scorer("gpusharingorder", GPU_SHARING, shared_gpu_score))
+        session.functions.node_order.append(NodeScorer("gpusharingorder", GPU_SHARING, shared_gpu_score))
 
 
 def shared_gpu_score(task: PodInfo, node: KaiNodeInfo) -> float:
@@ -84,12 +84,12 @@ class NodeAvailability:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.node_order.append(Scorer("nodeavailability", AVAILABILITY, availability_score))
+        session.functions.node_order.append(NodeScorer("nodeavailability", AVAILABILITY, availability_score))
 
 
 def availability_score(task: PodInfo, node: KaiNodeInfo) -> float:
     """`AVAILABILITY` if the task could start on the node now, else 0."""
-    return AVAILABILITY if node.fits_idle(task) else 0
+    return AVAILABILITY if node.is_allocatable(task) else 0
 
 
 SPREAD = "spread"
@@ -108,43 +108,43 @@ class NodePlacement:
 
     def open(self, session: KaiSession) -> None:
         if SPREAD in self._strategies.values():
-            session.functions.node_order.append(Scorer("nodeplacement", 1, self._spread))
-        session.functions.measures.append(self)
+            session.functions.node_order.append(NodeScorer("nodeplacement", 1, self._spread_score))
+        session.functions.relative_scores.append(self)
 
-    def _spread(self, task: PodInfo, node: KaiNodeInfo) -> float:
-        name = resource_of(task)
+    def _spread_score(self, task: PodInfo, node: KaiNodeInfo) -> float:
+        name = packing_resource(task)
         return node_spread_score(node, name) if self._strategies[name] == SPREAD else 0
 
     def measure(self, task: PodInfo, node: KaiNodeInfo) -> float | None:
         """Free amount of the resource by which the task is packed; None if it is spread, or the node has none."""
-        name = resource_of(task)
+        name = packing_resource(task)
         if self._strategies[name] == SPREAD or not node.allocatable.get(name):
             return None
-        return node.free_of(name)
+        return node.idle_or_releasing_of(name)
 
-    def weigh(self, value: float | None, least: float, most: float) -> float:
+    def score(self, value: float | None, minimum: float, maximum: float) -> float:
         """The binpack score, higher for the less free; 0 without a value."""
-        return 0 if value is None else node_pack_score(value, least, most)
+        return 0 if value is None else node_pack_score(value, minimum, maximum)
 
 
-def resource_of(task: PodInfo) -> str:
+def packing_resource(task: PodInfo) -> str:
     """The resource by which the task is packed or spread."""
     return GPU if task.needs_gpu else CPU
 
 
-def node_pack_score(free: float, least: float, most: float) -> float:
+def node_pack_score(free: float, minimum: float, maximum: float) -> float:
     """The binpack score: 0 for the node with the most free, 9 for the one with the least."""
-    if most == 0:
+    if maximum == 0:
         return 0
-    if least == most:
+    if minimum == maximum:
         return DENSITY
-    return DENSITY * (1 - (free - least) / (most - least))
+    return DENSITY * (1 - (free - minimum) / (maximum - minimum))
 
 
 def node_spread_score(node: KaiNodeInfo, name: str) -> float:
     """The spread score: the free fraction, 0 to 1, of the node's resource."""
     has = node.gpu_count if name == GPU else node.allocatable.get(name)
-    return node.free_of(name) / has if has else 0
+    return node.idle_or_releasing_of(name) / has if has else 0
 
 
 class NominatedNode:
@@ -154,7 +154,7 @@ class NominatedNode:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.node_order.append(Scorer("nominatednode", NOMINATED, nominated_node_score))
+        session.functions.node_order.append(NodeScorer("nominatednode", NOMINATED, nominated_node_score))
 
 
 def nominated_node_score(task: PodInfo, node: KaiNodeInfo) -> float:
@@ -171,24 +171,24 @@ class PodAffinityPlugin:
     """
 
     def __init__(self, arguments: KaiPluginArguments) -> None:
-        self._counted: tuple[str, int] = ("", -1)
+        self._counts_key: tuple[str, int] = ("", -1)
         self._counts: Mapping[Domain, int] = {}
 
     def open(self, session: KaiSession) -> None:
         self._session = session
         seated = (task for node in session.nodes.values() for task in node.tasks.values())
-        if session.affine or any(has_pod_affinity(task.spec.pod) for task in seated):
-            session.functions.node_order.append(Scorer("podaffinity", POD_AFFINITY, self._score))
-            session.functions.standing.append(self._standing)
+        if session.has_pod_affinity or any(has_pod_affinity(task.spec.pod) for task in seated):
+            session.functions.node_order.append(NodeScorer("podaffinity", POD_AFFINITY, self._score))
+            session.functions.score_keys.append(self._score_key)
 
-    def _standing(self, task: PodInfo) -> Hashable:
+    def _score_key(self, task: PodInfo) -> Hashable:
         return task.uid, len(self._session.changes)
 
     def _score(self, task: PodInfo, node: KaiNodeInfo) -> float:
         now = task.uid, len(self._session.changes)
-        if self._counted != now:
-            self._counted = now
-            self._counts = preferred_weights(task.spec.pod, surroundings(self._session, task))
+        if self._counts_key != now:
+            self._counts_key = now
+            self._counts = preferred_weights(task.spec.pod, pods_except(self._session, task))
         labels = node.node.labels
         return POD_AFFINITY * sum(w for (key, value), w in self._counts.items() if labels.get(key) == value)
 
@@ -200,9 +200,9 @@ class ResourceType:
         pass
 
     def open(self, session: KaiSession) -> None:
-        session.functions.node_order.append(Scorer("resourcetype", RESOURCE_TYPE, resource_type_score))
+        session.functions.node_order.append(NodeScorer("resourcetype", RESOURCE_TYPE, resource_type_score))
 
 
 def resource_type_score(task: PodInfo, node: KaiNodeInfo) -> float:
     """`RESOURCE_TYPE` if neither the task nor the node has GPUs, else 0."""
-    return RESOURCE_TYPE if not task.needs_gpu and node.cpu_only else 0
+    return RESOURCE_TYPE if not task.needs_gpu and node.is_cpu_only else 0

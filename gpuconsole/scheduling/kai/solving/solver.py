@@ -1,9 +1,9 @@
 """Victim search for a job, task by task; victims of earlier tasks are kept (KAI 0.13 job_solver, by_pod_solver).
 
-`Scenarios` adds victims to a `GrowingScenario`, in the order of a victim queue (pod_scenario_builder), until its
-filters find that the job could fit: node affinity, and free GPUs per node and per topology domain. `Solver` tries such
-a scenario in a statement, and continues with more victims if the job does not fit. `FailedJobs` skips jobs that request
-no less than an equivalent job that failed (actions/common minimal_job_comparison over scheduling constraints
+`ScenarioGenerator` adds victims to a `GrowingScenario`, in the order of a victim queue (pod_scenario_builder), until
+its filters find that the job could fit: node affinity, and free GPUs per node and per topology domain. `Solver` tries
+such a scenario in a statement, and continues with more victims if the job does not fit. `FailedJobs` skips jobs that
+request no less than an equivalent job that failed (actions/common minimal_job_comparison over scheduling constraints
 signatures).
 """
 
@@ -19,12 +19,12 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.pod_template import PodAffinity
 from gpuconsole.scheduling.kai import messages
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, tasks_to_evict
-from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, node_matches
+from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, node_matches_selector
 from gpuconsole.scheduling.kai.api.resources import ResourceRequirements
 from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, ALIVE, KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.functions import SolverScenario, VictimJob
 from gpuconsole.scheduling.kai.job_placement import PlacementAttempt
-from gpuconsole.scheduling.kai.session import EvictedTask, JobsByQueue, KaiSession, Wanted
+from gpuconsole.scheduling.kai.session import EvictedTask, JobFilter, JobsByQueue, KaiSession
 from gpuconsole.scheduling.kai.statement import KaiStatement
 from gpuconsole.scheduling.kube.plugins.framework import host_ports
 
@@ -46,22 +46,22 @@ class GrowingScenario:
         self._victims: dict[str, VictimJob] = {}
         self._jobs_on: dict[str, list[str]] = {}
         for job in recorded:
-            self._take(list(job.tasks()))
+            self._add_to_victims(list(job.tasks()))
 
-    def add(self, tasks: Sequence[PodInfo]) -> None:
+    def add_victims(self, tasks: Sequence[PodInfo]) -> None:
         """Add tasks of one job as potential victims."""
         if not tasks:
             return
         self.potential += tasks
-        self._take(tasks)
+        self._add_to_victims(tasks)
         for task in tasks:
             jobs = self._jobs_on.setdefault(task.node, [])
             if task.job not in jobs:
                 jobs.append(task.job)
 
-    def _take(self, tasks: Sequence[PodInfo]) -> None:
+    def _add_to_victims(self, tasks: Sequence[PodInfo]) -> None:
         job = self._session.jobs[tasks[0].job]
-        self.groups.setdefault(job.uid, []).append(job.part(tasks))
+        self.groups.setdefault(job.uid, []).append(job.partial_job(tasks))
         known = self._victims.get(job.uid)
         self._victims[job.uid] = VictimJob(job, [*(known.tasks if known else ()), *tasks])
 
@@ -70,7 +70,7 @@ class GrowingScenario:
         return self._victims
 
     @property
-    def latest(self) -> PodGroupInfo | None:
+    def latest_victim_job(self) -> PodGroupInfo | None:
         """The job whose tasks were added last."""
         return self._session.jobs[self.potential[-1].job] if self.potential else None
 
@@ -85,7 +85,7 @@ class GrowingScenario:
             if task.uid not in recorded
         ]
 
-    def group_of(self, task: PodInfo) -> PodGroupInfo | None:
+    def partial_job_of(self, task: PodInfo) -> PodGroupInfo | None:
         """The partial job that the victim was added with; None if it is not a victim of the scenario."""
         return next((g for g in self.groups.get(task.job, ()) if any(t.uid == task.uid for t in g.tasks())), None)
 
@@ -95,37 +95,37 @@ class AffinityFilter:
 
     def __init__(self, nodes: Mapping[str, Node], feasible: Mapping[str, KaiNodeInfo]) -> None:
         self._all = nodes
-        self._open = {name: node.node for name, node in feasible.items()}
+        self._feasible = {name: node.node for name, node in feasible.items()}
 
     @classmethod
-    def of(
+    def for_scenario(
         cls, scenario: GrowingScenario, session: KaiSession, feasible: Mapping[str, KaiNodeInfo]
     ) -> AffinityFilter | None:
         """The filter for a scenario's job; None if the job has no node affinity."""
-        if not any(_choosy(task) for task in scenario.pending):
+        if not any(_has_node_affinity(task) for task in scenario.pending):
             return None
         return cls({name: node.node for name, node in session.nodes.items()}, feasible)
 
-    def could_do(self, scenario: GrowingScenario) -> bool:
+    def may_succeed(self, scenario: GrowingScenario) -> bool:
         """False if a pending task with node affinity matches no such node."""
         for task in (*scenario.potential, *scenario.recorded):
             if task.node in self._all:
-                self._open.setdefault(task.node, self._all[task.node])
+                self._feasible.setdefault(task.node, self._all[task.node])
         return all(
-            any(node_matches(task.spec, node) for node in self._in_question(task))
+            any(node_matches_selector(task.spec, node) for node in self._nodes_to_check(task))
             for task in scenario.pending
-            if _choosy(task)
+            if _has_node_affinity(task)
         )
 
-    def _in_question(self, task: PodInfo) -> Iterable[Node]:
+    def _nodes_to_check(self, task: PodInfo) -> Iterable[Node]:
         """The nodes to check; for a task that selects nodes by name, all of those (as in NodeAffinity's PreFilter)."""
         named = _named_nodes(task)
         if named is None:
-            return self._open.values()
+            return self._feasible.values()
         return [self._all[name] for name in sorted(named) if name in self._all]
 
 
-def _choosy(task: PodInfo) -> bool:
+def _has_node_affinity(task: PodInfo) -> bool:
     return bool(task.spec.node_selector) or task.spec.affinity is not None
 
 
@@ -141,11 +141,11 @@ def _named_nodes(task: PodInfo) -> set[str] | None:
 
 
 T = TypeVar("T")
-_NOT_GROWN = (
+_MISMATCH = (
     "accumulatedIdleGpus requires all the filters scenarios using the same instance to be based on the same scenario"
     " with accumulation of potential victims. "
 )
-Domain = tuple[str, str, str]
+DomainKey = tuple[str, str, str]
 """A topology domain: (topology, level, value of the level's label)."""
 
 
@@ -154,7 +154,7 @@ def free_gpus(node: KaiNodeInfo) -> float:
     return node.idle_gpus() + node.releasing_gpus()
 
 
-def match_greedily(needs: Sequence[float], holders: Sequence[T], capacity: Callable[[T], float]) -> bool:
+def can_match_greedily(needs: Sequence[float], holders: Sequence[T], capacity: Callable[[T], float]) -> bool:
     """True if every need finds a holder with enough capacity left; each in turn gets the first such holder.
 
     Needs and holders are sorted, the largest first.
@@ -174,15 +174,15 @@ def match_greedily(needs: Sequence[float], holders: Sequence[T], capacity: Calla
     return True
 
 
-def _freed(task: PodInfo) -> float:
-    return task.accepted.gpus + task.accepted.claimed
+def _freed_gpus(task: PodInfo) -> float:
+    return task.accepted_request.gpus + task.accepted_request.dra_gpus
 
 
-class NotGrown(Exception):
+class ScenarioNotExtended(Exception):
     """The scenario does not extend the previous one, so the filter's counts do not apply."""
 
 
-class IdleGpus:
+class IdleGpusFilter:
     """Scenario filter: single nodes must have enough free GPUs, counting victims', for every pending task. Mutates.
 
     Only as many nodes count as there are tasks.
@@ -190,49 +190,49 @@ class IdleGpus:
 
     def __init__(self, free: Mapping[str, float], pending: Iterable[str], nodes: int) -> None:
         self.free = dict(free)
-        self.best = sorted(self.free, key=lambda name: -self.free[name])[:nodes]
+        self.candidate_nodes = sorted(self.free, key=lambda name: -self.free[name])[:nodes]
         """The nodes that count, the one with the most free GPUs first."""
         self._pending = frozenset(pending)
         self.recorded: set[str] = set()
         self.potential: set[str] = set()
 
     @classmethod
-    def of(cls, scenario: GrowingScenario, session: KaiSession) -> IdleGpus:
+    def for_scenario(cls, scenario: GrowingScenario, session: KaiSession) -> IdleGpusFilter:
         """The filter for a scenario's job."""
         free = {name: free_gpus(node) for name, node in session.nodes.items()}
-        found = cls(free, (task.uid for task in scenario.pending), len(scenario.pending))
-        found.absorb(scenario, first=True)
-        return found
+        solution = cls(free, (task.uid for task in scenario.pending), len(scenario.pending))
+        solution.count_new_victims(scenario, first=True)
+        return solution
 
-    def could_do(self, scenario: GrowingScenario) -> bool:
+    def may_succeed(self, scenario: GrowingScenario) -> bool:
         """False if single nodes cannot give the pending tasks their GPUs. Raises NotGrown."""
-        self.absorb(scenario)
-        needs = sorted((task.request.gpus + task.request.claimed for task in scenario.pending), reverse=True)
-        return match_greedily(needs, self.best, lambda name: self.free[name])
+        self.count_new_victims(scenario)
+        needs = sorted((task.request.gpus + task.request.dra_gpus for task in scenario.pending), reverse=True)
+        return can_match_greedily(needs, self.candidate_nodes, lambda name: self.free[name])
 
-    def absorb(self, scenario: GrowingScenario, first: bool = False) -> None:
+    def count_new_victims(self, scenario: GrowingScenario, first: bool = False) -> None:
         """Count the GPUs of the scenario's new victims as free. Raises NotGrown."""
         stranger = next((task.uid for task in scenario.pending if task.uid not in self._pending), None)
         if stranger is not None:
             where = "in the scenario given at the AccumulatedIdleGpus ctor"
-            raise NotGrown(f"{_NOT_GROWN}The pending task {stranger} didn't appear {where}")
+            raise ScenarioNotExtended(f"{_MISMATCH}The pending task {stranger} didn't appear {where}")
         known = len(self.recorded)
-        hits = self._take(scenario.recorded, self.recorded)
+        hits = self._add_victims(scenario.recorded, self.recorded)
         if not first and not known == hits == len(self.recorded):
-            raise NotGrown(
-                f"{_NOT_GROWN}The recorded victims should remain the same between the different scenario filtering."
+            raise ScenarioNotExtended(
+                f"{_MISMATCH}The recorded victims should remain the same between the different scenario filtering."
                 f" {hits} cache hits, pre update recorded tasks seen {known},"
                 f" post update recorded tasks seen {len(self.recorded)}"
             )
         known = len(self.potential)
-        hits = self._take(scenario.potential, self.potential)
+        hits = self._add_victims(scenario.potential, self.potential)
         if hits != known:
-            raise NotGrown(
-                f"{_NOT_GROWN}The list of potential victims for the current scenario should contain the previous list"
+            raise ScenarioNotExtended(
+                f"{_MISMATCH}The list of potential victims for the current scenario should contain the previous list"
                 f" of potential victims. Only {hits} out {known} tasks are the contained in the current scenario"
             )
 
-    def _take(self, victims: Iterable[PodInfo], seen: set[str]) -> int:
+    def _add_victims(self, victims: Iterable[PodInfo], seen: set[str]) -> int:
         """Add the GPUs of new victims to the free ones; returns how many victims were seen before."""
         hits = 0
         for task in victims:
@@ -240,21 +240,21 @@ class IdleGpus:
                 hits += 1
             elif task.node:
                 seen.add(task.uid)
-                self.free_up(task.node, _freed(task))
+                self.add_free_gpus(task.node, _freed_gpus(task))
         return hits
 
-    def free_up(self, node: str, gpus: float) -> None:
+    def add_free_gpus(self, node: str, gpus: float) -> None:
         """Add GPUs that a victim would free on the node."""
-        least = self.free[self.best[-1]] if self.best else 0.0
+        least = self.free[self.candidate_nodes[-1]] if self.candidate_nodes else 0.0
         self.free[node] = self.free.get(node, 0) + gpus
-        if not self.best or self.free[node] <= least:
+        if not self.candidate_nodes or self.free[node] <= least:
             return
-        if node not in self.best:
-            self.best[-1] = node
-        self.best.sort(key=lambda name: -self.free[name])
+        if node not in self.candidate_nodes:
+            self.candidate_nodes[-1] = node
+        self.candidate_nodes.sort(key=lambda name: -self.free[name])
 
 
-class DomainGpus:
+class DomainGpusFilter:
     """Scenario filter: single domains must have enough GPUs for sub-groups with a required level. Mutates."""
 
     def __init__(self, session: KaiSession, groups: Sequence[SubGroup]) -> None:
@@ -262,9 +262,9 @@ class DomainGpus:
         for group in groups:
             if group.constraint is not None:
                 key = (group.constraint.topology, group.constraint.required)
-                self._needs.setdefault(key, []).append(_gpus_of(group))
-        self._free: dict[Domain, float] = {}
-        self._domains_of: dict[str, list[Domain]] = {}
+                self._needs.setdefault(key, []).append(_requested_gpus(group))
+        self._free: dict[DomainKey, float] = {}
+        self._domains_of: dict[str, list[DomainKey]] = {}
         for name, node in session.nodes.items():
             for topology, level in self._needs:
                 value = node.node.labels.get(level, "")
@@ -275,50 +275,50 @@ class DomainGpus:
         self.seen: set[str] = set()
 
     @classmethod
-    def of(cls, scenario: GrowingScenario, session: KaiSession) -> DomainGpus | None:
+    def for_scenario(cls, scenario: GrowingScenario, session: KaiSession) -> DomainGpusFilter | None:
         """The filter for a scenario's job; None if no sub-group has to stay in one domain."""
-        groups = [g for g in _groups(scenario.preemptor.root) if g.constraint is not None and g.constraint.required]
+        groups = [g for g in _sub_groups(scenario.preemptor.root) if g.constraint is not None and g.constraint.required]
         return cls(session, groups) if groups else None
 
-    def could_do(self, scenario: GrowingScenario) -> bool:
+    def may_succeed(self, scenario: GrowingScenario) -> bool:
         """False if a sub-group finds no domain with enough GPUs; GPUs of victims count as free."""
         for task in (*scenario.recorded, *scenario.potential):
             if task.node and task.uid not in self.seen:
                 self.seen.add(task.uid)
                 for domain in self._domains_of.get(task.node, ()):
-                    self._free[domain] += _freed(task)
-        return all(self._fit(topology, level, needs) for (topology, level), needs in self._needs.items())
+                    self._free[domain] += _freed_gpus(task)
+        return all(self._fits(topology, level, needs) for (topology, level), needs in self._needs.items())
 
-    def _fit(self, topology: str, level: str, needs: Sequence[float]) -> bool:
+    def _fits(self, topology: str, level: str, needs: Sequence[float]) -> bool:
         domains = sorted((d for d in self._free if d[:2] == (topology, level)), key=lambda d: -self._free[d])
-        return match_greedily(sorted(needs, reverse=True), domains, lambda domain: self._free[domain])
+        return can_match_greedily(sorted(needs, reverse=True), domains, lambda domain: self._free[domain])
 
 
-def _groups(group: SubGroup) -> Iterator[SubGroup]:
+def _sub_groups(group: SubGroup) -> Iterator[SubGroup]:
     yield group
     for child in group.groups:
-        yield from _groups(child)
+        yield from _sub_groups(child)
 
 
-def _gpus_of(group: SubGroup) -> float:
+def _requested_gpus(group: SubGroup) -> float:
     return sum(
-        task.request.gpus + task.request.claimed
+        task.request.gpus + task.request.dra_gpus
         for pod_set in group.all_pod_sets().values()
         for task in pod_set.tasks.values()
     )
 
 
-def victim_queue(session: KaiSession, jobs: Iterable[PodGroupInfo]) -> JobsByQueue:
+def victim_order(session: KaiSession, jobs: Iterable[PodGroupInfo]) -> JobsByQueue:
     """The jobs in victim order, if they have a live task that is on a node of the session or has no node."""
-    seated = (job for job in jobs if any(_seated(session, job)))
-    return JobsByQueue(session, Wanted(victims=True), seated)
+    seated = (job for job in jobs if any(_has_node(session, job)))
+    return JobsByQueue(session, JobFilter(victims=True), seated)
 
 
-def _seated(session: KaiSession, job: PodGroupInfo) -> Iterable[bool]:
+def _has_node(session: KaiSession, job: PodGroupInfo) -> Iterable[bool]:
     return (task.status in ALIVE and (not task.node or task.node in session.nodes) for task in job.tasks())
 
 
-class Scenarios:
+class ScenarioGenerator:
     """Generates scenarios for a job: adds victims until all filters find that the job could fit. Mutates."""
 
     def __init__(
@@ -333,48 +333,48 @@ class Scenarios:
         self._recorded = {task.uid for victim in recorded for task in victim.tasks()}
         self._scenario = GrowingScenario(session, job, recorded)
         self._filters = [
-            found
-            for found in (
-                AffinityFilter.of(self._scenario, session, feasible),
-                DomainGpus.of(self._scenario, session),
-                IdleGpus.of(self._scenario, session),
+            solution
+            for solution in (
+                AffinityFilter.for_scenario(self._scenario, session, feasible),
+                DomainGpusFilter.for_scenario(self._scenario, session),
+                IdleGpusFilter.for_scenario(self._scenario, session),
             )
-            if found is not None
+            if solution is not None
         ]
 
-    def first(self) -> GrowingScenario | None:
+    def first_scenario(self) -> GrowingScenario | None:
         """The scenario without potential victims if it passes the filters, else the next one."""
-        return self._scenario if self._could_do() else self.next()
+        return self._scenario if self._may_succeed() else self.next_scenario()
 
-    def next(self) -> GrowingScenario | None:
+    def next_scenario(self) -> GrowingScenario | None:
         """The next scenario that passes the filters; None if there are no more victims."""
         while self._victims:
-            if self._grow() and self._could_do():
+            if self._add_next_victims() and self._may_succeed():
                 return self._scenario
         return None
 
-    def _could_do(self) -> bool:
-        return all(self._passes(found) for found in self._filters)
+    def _may_succeed(self) -> bool:
+        return all(self._passes(solution) for solution in self._filters)
 
-    def _passes(self, found: AffinityFilter | DomainGpus | IdleGpus) -> bool:
+    def _passes(self, solution: AffinityFilter | DomainGpusFilter | IdleGpusFilter) -> bool:
         """True also if the filter cannot decide: an unnecessary trial changes nothing."""
         try:
-            return found.could_do(self._scenario)
-        except NotGrown:
+            return solution.may_succeed(self._scenario)
+        except ScenarioNotExtended:
             return True
 
-    def _grow(self) -> bool:
+    def _add_next_victims(self) -> bool:
         """Add the next victims; False if they were recorded already."""
         session, job = self._session, self._victims.pop()
         tasks, more = tasks_to_evict(job, session.pod_set_before, session.task_before)
         if any(task.uid in self._recorded for task in tasks):
             rest = [task for task in job.tasks() if task.uid not in self._recorded]
             if rest:
-                self._victims.push(job.part(rest))
+                self._victims.push(job.partial_job(rest))
             return False
         if more:
-            self._victims.push(job.part([task for task in job.tasks() if task not in tasks]))
-        self._scenario.add(tasks)
+            self._victims.push(job.partial_job([task for task in job.tasks() if task not in tasks]))
+        self._scenario.add_victims(tasks)
         return True
 
 
@@ -383,21 +383,21 @@ def eviction_message(session: KaiSession, action: str, victim: PodInfo, preempto
     pod, by = f"{victim.namespace}/{victim.name}", f"{preemptor.namespace}/{preemptor.name}"
     match action:
         case "preempt":
-            return messages.preempted(pod, by)
+            return messages.preempted_message(pod, by)
         case "consolidation":
-            return messages.consolidated(pod)
-    return f"{messages.reclaimed(pod, by)}\n{_queues(session, victim, preemptor)}"
+            return messages.consolidated_message(pod)
+    return f"{messages.reclaimed_message(pod, by)}\n{_usage_of_both_queues(session, victim, preemptor)}"
 
 
-def _queues(session: KaiSession, victim: PodInfo, preemptor: PodGroupInfo) -> str:
+def _usage_of_both_queues(session: KaiSession, victim: PodInfo, preemptor: PodGroupInfo) -> str:
     queues = session.queues
     mine, theirs = queues[preemptor.queue], queues[session.jobs[victim.job].queue]
     if mine.parent != theirs.parent:
         mine, theirs = queues.get(mine.parent, mine), queues.get(theirs.parent, theirs)
-    return f"{session.queue_use(theirs)}\n{session.queue_use(mine)}"
+    return f"{session.queue_usage_text(theirs)}\n{session.queue_usage_text(mine)}"
 
 
-class Solution(Struct, frozen=True):
+class SolverSolution(Struct, frozen=True):
     """Victims whose eviction makes the job fit, and the statement in which they were tried."""
 
     tasks: Sequence[PodInfo]
@@ -419,53 +419,53 @@ class Solver:
         allowed: Callable[[SolverScenario], bool],
         victims: Callable[[], JobsByQueue],
     ) -> None:
-        self._session, self._action, self._allowed, self._victims = session, action, allowed, victims
+        self._session, self._action, self._is_allowed, self._victims = session, action, allowed, victims
         self._nodes = {node.name: node for node in nodes}
 
-    def carry_out(self, job: PodGroupInfo) -> bool:
+    def solve_and_commit(self, job: PodGroupInfo) -> bool:
         """Carry out evictions and placements for the job; False, with nothing changed, if there is no solution."""
-        before = job.active_used
-        solution = self._solve(job)
+        before = job.active_used_tasks
+        solution = self._solve_all_tasks(job)
         if solution is None:
             return False
-        if not job.satisfied or job.active_used <= before:
+        if not job.is_satisfied or job.active_used_tasks <= before:
             solution.statement.discard()
             return False
         solution.statement.commit()
         return True
 
-    def _solve(self, job: PodGroupInfo) -> Solution | None:
-        tasks = list(self._session.choose(job, False))
-        found: Solution | None = None
+    def _solve_all_tasks(self, job: PodGroupInfo) -> SolverSolution | None:
+        tasks = list(self._session.tasks_to_allocate(job, False))
+        solution: SolverSolution | None = None
         for count in range(1, len(tasks) + 1):
-            if found is not None:
-                found.statement.discard()
-            found = self._solve_part(_part(job, tasks[:count]), found)
-            if found is None:
+            if solution is not None:
+                solution.statement.discard()
+            solution = self._solve_part(_partial_job(job, tasks[:count]), solution)
+            if solution is None:
                 return None
-        return found
+        return solution
 
-    def _solve_part(self, job: PodGroupInfo, known: Solution | None) -> Solution | None:
+    def _solve_part(self, job: PodGroupInfo, known: SolverSolution | None) -> SolverSolution | None:
         nodes = dict(self._nodes)
         for task in known.tasks if known else ():
             nodes[task.node] = self._session.nodes[task.node]
-        scenarios = Scenarios(self._session, job, known.jobs if known else (), self._victims(), nodes)
-        scenario = scenarios.first()
+        scenarios = ScenarioGenerator(self._session, job, known.jobs if known else (), self._victims(), nodes)
+        scenario = scenarios.first_scenario()
         while scenario is not None:
-            found = self._try(scenario, nodes)
-            if found is not None:
-                return found
-            scenario = scenarios.next()
+            solution = self._try_scenario(scenario, nodes)
+            if solution is not None:
+                return solution
+            scenario = scenarios.next_scenario()
         return None
 
-    def _try(self, scenario: GrowingScenario, nodes: dict[str, KaiNodeInfo]) -> Solution | None:
+    def _try_scenario(self, scenario: GrowingScenario, nodes: dict[str, KaiNodeInfo]) -> SolverSolution | None:
         """Try the scenario on each node of the latest victim's job; the first node with which the job fits decides."""
         statement = KaiStatement(self._session)
         self._evict(statement, scenario.recorded, scenario.preemptor)
-        latest = scenario.latest
+        latest = scenario.latest_victim_job
         if latest is None:
-            if scenario.recorded and self._makes_room(scenario, statement, nodes, scenario.recorded):
-                return self._judge(scenario, statement, scenario.recorded)
+            if scenario.recorded and self._place_job_and_victims(scenario, statement, nodes, scenario.recorded):
+                return self._check_solution(scenario, statement, scenario.recorded)
             statement.discard()
             return None
         for name in sorted({task.node for task in latest.tasks()}):
@@ -475,8 +475,8 @@ class Solver:
             opened = {task.node for task in tasks} - nodes.keys()
             nodes.update((node, self._session.nodes[node]) for node in opened)
             victims = [*scenario.recorded, *tasks]
-            if self._makes_room(scenario, statement, nodes, victims):
-                return self._judge(scenario, statement, victims)
+            if self._place_job_and_victims(scenario, statement, nodes, victims):
+                return self._check_solution(scenario, statement, victims)
             for node in opened:
                 del nodes[node]
             statement.rollback(checkpoint)
@@ -489,7 +489,7 @@ class Solver:
         for task, text in zip(tasks, texts, strict=True):
             statement.evict(EvictedTask(task=task, message=text, action=self._action, by=by, gang=len(tasks)))
 
-    def _makes_room(
+    def _place_job_and_victims(
         self,
         scenario: GrowingScenario,
         statement: KaiStatement,
@@ -502,41 +502,43 @@ class Solver:
         trying = {job.uid: job for job in session.jobs.values() if KaiPodStatus.PENDING in job.by_status}
         trying.update(losers)
         trying[preemptor.uid] = preemptor
-        queue = JobsByQueue(session, Wanted(), trying.values())
+        queue = JobsByQueue(session, JobFilter(), trying.values())
         open_nodes = [nodes[name] for name in sorted(nodes)]
         placed = False
         while queue:
             job = queue.pop()
             if job.uid == preemptor.uid:
-                placed = PlacementAttempt(session, statement, preemptor, waiting=True).run(open_nodes)
+                placed = PlacementAttempt(session, statement, preemptor, only_pipeline=True).run(open_nodes)
                 if not placed:
                     return False
             elif job.uid in losers:
-                PlacementAttempt(session, statement, job, waiting=True).run(open_nodes)
+                PlacementAttempt(session, statement, job, only_pipeline=True).run(open_nodes)
         return placed
 
-    def _judge(self, scenario: GrowingScenario, statement: KaiStatement, victims: Sequence[PodInfo]) -> Solution | None:
-        if not self._allowed(scenario):
+    def _check_solution(
+        self, scenario: GrowingScenario, statement: KaiStatement, victims: Sequence[PodInfo]
+    ) -> SolverSolution | None:
+        if not self._is_allowed(scenario):
             statement.discard()
             return None
         gone = [task for task in victims if task.status is KaiPodStatus.RELEASING]
         gone += [task for task in victims if task.status is KaiPodStatus.PIPELINED]
-        return Solution(gone, _jobs_of(gone, scenario), statement)
+        return SolverSolution(gone, _partial_jobs(gone, scenario), statement)
 
 
-def _jobs_of(tasks: Sequence[PodInfo], scenario: GrowingScenario) -> list[PodGroupInfo]:
+def _partial_jobs(tasks: Sequence[PodInfo], scenario: GrowingScenario) -> list[PodGroupInfo]:
     """The partial jobs that the tasks were added with, each once."""
     jobs: list[PodGroupInfo] = []
     for task in tasks:
-        group = scenario.group_of(task)
+        group = scenario.partial_job_of(task)
         if group is not None and all(group is not known for known in jobs):
             jobs.append(group)
     return jobs
 
 
-def _part(job: PodGroupInfo, tasks: Sequence[PodInfo]) -> PodGroupInfo:
+def _partial_job(job: PodGroupInfo, tasks: Sequence[PodInfo]) -> PodGroupInfo:
     """The job with only these tasks, all of which must be placed."""
-    part = job.part(tasks)
+    part = job.partial_job(tasks)
     for pod_set in part.pod_sets.values():
         if pod_set.tasks:
             pod_set.minimum = len(pod_set.tasks)
@@ -544,72 +546,75 @@ def _part(job: PodGroupInfo, tasks: Sequence[PodInfo]) -> PodGroupInfo:
 
 
 class FailedJobs:
-    """Skips jobs that cannot fit because a smaller equivalent job failed; off if `used` is False. Mutates.
+    """Skips jobs that cannot fit because a smaller equivalent job failed; off if `enabled` is False. Mutates.
 
-    Keeps the smallest failed job for each `signature`.
+    Keeps the smallest failed job for each `scheduling_constraints_signature`.
     """
 
-    def __init__(self, used: bool) -> None:
-        self._used = used
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
         self._smallest: dict[Hashable, PodGroupInfo] = {}
 
-    def would_fail(self, job: PodGroupInfo) -> bool:
+    def has_failed_before(self, job: PodGroupInfo) -> bool:
         """True if an equivalent job that requests no more has failed already."""
-        if not self._used or not self._smallest:
+        if not self._enabled or not self._smallest:
             return False
-        failed = self.smallest_like(job)
-        return failed is not None and not easier(job, failed)
+        failed = self.smallest_equivalent(job)
+        return failed is not None and not is_easier(job, failed)
 
-    def smallest_like(self, job: PodGroupInfo) -> PodGroupInfo | None:
+    def smallest_equivalent(self, job: PodGroupInfo) -> PodGroupInfo | None:
         """The smallest failed job with the same constraints; None if there is none."""
-        return self._smallest.get(signature(job))
+        return self._smallest.get(scheduling_constraints_signature(job))
 
     def add(self, job: PodGroupInfo) -> None:
         """Record that the job failed."""
-        if not self._used:
+        if not self._enabled:
             return
-        key = signature(job)
+        key = scheduling_constraints_signature(job)
         failed = self._smallest.get(key)
-        if failed is None or smaller(job, failed):
+        if failed is None or is_no_larger(job, failed):
             self._smallest[key] = job
 
 
-def easier(job: PodGroupInfo, failed: PodGroupInfo) -> bool:
+def is_easier(job: PodGroupInfo, failed: PodGroupInfo) -> bool:
     """True if the job has fewer pending tasks than the failed one, or one that requests less."""
-    tasks, others = job.pending, failed.pending
+    tasks, others = job.pending_tasks, failed.pending_tasks
     if not tasks or not others:
         return False
     if len(others) > len(tasks):
         return True
-    for mine, theirs in zip(_rising(tasks), _rising(others), strict=False):
-        if mine.within(theirs) and not theirs.within(mine):
+    for mine, theirs in zip(_sorted_by_request(tasks), _sorted_by_request(others), strict=False):
+        if mine.is_within(theirs) and not theirs.is_within(mine):
             return True
     return False
 
 
-def smaller(job: PodGroupInfo, failed: PodGroupInfo) -> bool:
+def is_no_larger(job: PodGroupInfo, failed: PodGroupInfo) -> bool:
     """True if the job has no more pending tasks than the failed one, and none requests more."""
-    tasks, others = job.pending, failed.pending
+    tasks, others = job.pending_tasks, failed.pending_tasks
     if not tasks or not others or len(tasks) > len(others):
         return False
-    return all(mine.within(theirs) for mine, theirs in zip(_rising(tasks), _rising(others), strict=False))
+    return all(
+        mine.is_within(theirs)
+        for mine, theirs in zip(_sorted_by_request(tasks), _sorted_by_request(others), strict=False)
+    )
 
 
-def _rising(tasks: Sequence[PodInfo]) -> list[ResourceRequirements]:
+def _sorted_by_request(tasks: Sequence[PodInfo]) -> list[ResourceRequirements]:
     """Requests from small to large, as far as they can be compared."""
     rising: list[ResourceRequirements] = []
     for task in tasks:
-        at = next((i for i, other in enumerate(rising) if task.request.within(other)), len(rising))
+        at = next((i for i, other in enumerate(rising) if task.request.is_within(other)), len(rising))
         rising.insert(at, task.request)
     return rising
 
 
-def signature(job: PodGroupInfo) -> Hashable:
+def scheduling_constraints_signature(job: PodGroupInfo) -> Hashable:
     """Key of the constraints of the job's tasks that are not placed; equal for jobs that fit the same nodes."""
-    return tuple(sorted(filter(None, (_of_pod_set(pod_set) for pod_set in job.pod_sets.values())), key=repr))
+    return tuple(sorted(filter(None, (_pod_set_signature(pod_set) for pod_set in job.pod_sets.values())), key=repr))
 
 
-def _of_pod_set(pod_set: PodSetInfo) -> tuple[object, ...]:
+def _pod_set_signature(pod_set: PodSetInfo) -> tuple[object, ...]:
     tasks = [task for task in pod_set.tasks.values() if task.status not in ACTIVE_ALLOCATED]
     if not tasks:
         return ()
@@ -618,15 +623,15 @@ def _of_pod_set(pod_set: PodSetInfo) -> tuple[object, ...]:
     while parent is not None:
         constraints.append(parent.constraint)
         parent = parent.parent
-    return (*constraints, *sorted((_of_task(task) for task in tasks), key=repr))
+    return (*constraints, *sorted((_task_signature(task) for task in tasks), key=repr))
 
 
-def _of_task(task: PodInfo) -> Hashable:
+def _task_signature(task: PodInfo) -> Hashable:
     spec, template = task.spec, task.spec.pod.template
     return (
         tuple(sorted(spec.node_selector.items())),
         spec.affinity,
-        *(_text(template.pod_affinity), _text(template.pod_anti_affinity)),
+        *(_hashable(template.pod_affinity), _hashable(template.pod_anti_affinity)),
         *(template.volumes, template.resource_claims, host_ports(template)),
         tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations),
         spec.priority_class,
@@ -634,6 +639,6 @@ def _of_task(task: PodInfo) -> Hashable:
     )
 
 
-def _text(wish: PodAffinity | None) -> bytes:
+def _hashable(wish: PodAffinity | None) -> bytes:
     """A hashable form of pod affinity, whose label selectors are not hashable."""
     return b"" if wish is None else msgspec.json.encode(wish, order="deterministic")

@@ -208,7 +208,7 @@ LOCAL_ONLY = ("deployment", "sparkoperator.k8s.io/sparkapplication")
 
 
 def parse_kind(text: str) -> Kind | None:
-    """Read `ConstraintsKey.version.group.com`; None if it has fewer than three parts."""
+    """Read `Kind.version.group.com`; None if it has fewer than three parts."""
     parts = text.split(".", 2)
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
 

@@ -286,12 +286,12 @@ def _count(attr: CapacityQueueAttributes, job: JobInfo) -> None:
 def _count_upwards(attrs: dict[str, CapacityQueueAttributes], attr: CapacityQueueAttributes, job: JobInfo) -> None:
     """Count a job in its queue, and add the difference to all ancestors."""
     fields = ("allocated", "request", "inqueue", "elastic")
-    before = {field: getattr(attr, field).clone() for field in fields}
+    before = {field: getattr(attr, field).copy() for field in fields}
     had = {} if attr.devices is None else attr.devices.clone().allocated
     _count(attr, job)
     for name in attr.ancestors:
         for field in fields:
-            getattr(attrs[name], field).add(getattr(attr, field).clone().sub(before[field]))
+            getattr(attrs[name], field).add(getattr(attr, field).copy().sub(before[field]))
         above = attrs[name].devices
         if above is None or attr.devices is None:
             continue
