@@ -13,7 +13,7 @@ from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import Visibility
 from gpuconsole.model.state import ClusterState
 from gpuconsole.scheduling.kueue.session import SessionState
-from gpuconsole.scheduling.volcano.jobs.requests import Delayed
+from gpuconsole.scheduling.volcano.jobs.requests import DelayedAction
 from gpuconsole.sim.autoscaling.policy import AutoscalerState
 from gpuconsole.sim.kernel import Kernel, SavedTimer
 from gpuconsole.sim.policy import SimPolicy
@@ -47,7 +47,7 @@ class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
     timers: tuple[SavedTimer, ...]
     groups: tuple[RunningGroup, ...] = field(name="crews")
     looks: dict[str, Time] = {}
-    delays: dict[str, dict[str, Delayed]] = {}
+    delays: dict[str, dict[str, DelayedAction]] = {}
     births: int
     cycle_at: Time
     wake_at: Time | None

@@ -26,8 +26,8 @@ from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
 from gpuconsole.scheduling.kueue.configuration.loading import load, policy
 from gpuconsole.scheduling.kueue.configuration.reading import read
-from gpuconsole.scheduling.volcano.config import GATES, HELM_CONF, VolcanoPolicy
-from gpuconsole.scheduling.volcano.plugins.deviceshare import read_groups
+from gpuconsole.scheduling.volcano.config import FEATURE_GATES, HELM_CONF, VolcanoPolicy
+from gpuconsole.scheduling.volcano.plugins.deviceshare import parse_mig_config
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim import run_times
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
@@ -177,7 +177,7 @@ def _volcano_devices(said: str, folder: Path | None, problems: list[str]) -> str
     """The text of Volcano's device-config.yaml."""
     text, name = _text(said, folder, problems, "devices")
     try:
-        read_groups(text)
+        parse_mig_config(text)
     except ValueError as problem:
         problems.append(
             f"{PLACEMENT_PATH}.devices: {name}: {problem}"
@@ -190,13 +190,13 @@ def _volcano_devices(said: str, folder: Path | None, problems: list[str]) -> str
 
 def _gates(said: dict[str, bool], problems: list[str]) -> dict[str, bool]:
     """Volcano's feature gates that affect scheduling; any other one is an error."""
-    known = ", ".join(GATES)
+    known = ", ".join(FEATURE_GATES)
     problems.extend(
         f"{PLACEMENT_PATH}.featureGates.{name}: it changes nothing here; one of {known}"
         for name in sorted(said)
-        if name not in GATES
+        if name not in FEATURE_GATES
     )
-    return {name: said[name] for name in sorted(said.keys() & set(GATES))}
+    return {name: said[name] for name in sorted(said.keys() & set(FEATURE_GATES))}
 
 
 def _volcano_conf(said: str, folder: Path | None, problems: list[str]) -> str:

@@ -37,7 +37,7 @@ from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.placement import MultiScheduler, PlacementEngine
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
-from gpuconsole.scheduling.volcano.jobs.requests import Delayed, JobRequest
+from gpuconsole.scheduling.volcano.jobs.requests import DelayedAction, JobRequest
 from gpuconsole.sim.autoscaling.policy import AutoscalerState
 from gpuconsole.sim.kernel import Kernel
 from gpuconsole.sim.policy import SimPolicy
@@ -371,7 +371,7 @@ class World:
         """Changes that Volcano's job controller has to handle within this moment."""
         self.requests: list[JobRequest] = []
         """Its queue of requests."""
-        self.delays: dict[str, dict[str, Delayed]] = {}
+        self.delays: dict[str, dict[str, DelayedAction]] = {}
         """Volcano Job → pod → the action that waits for its timeout."""
         self.unclaimed = False
         """ResourceClaims may have to be created or released before pods are placed."""

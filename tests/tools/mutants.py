@@ -584,7 +584,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "Volcano: gangs are ready with a task less",
         f"{VOLCANO}/plugins/gang_and_priority.py",
-        "    return job.is_ready() and job.roles.ready() and job.check_sub_job_ready()",
+        "    return job.is_ready() and job.role_minimums.are_ready() and job.check_sub_job_ready()",
         "    return job.ready_task_num + 1 >= job.min_available",
         VOLCANO_TESTS,
     ),

@@ -288,17 +288,20 @@ def _deserved(
 ) -> dict[str, dict[str, int]]:
     """Deserved amounts from the manifests, else by weight among the top-level queues (the plugin proportion)."""
     counted = [offer for offer in offers if offer.counted != CLAIMED]
-    whole = Resource.of({offer.resource: offer.total for offer in counted})
+    whole = Resource.from_amounts({offer.resource: offer.total for offer in counted})
     indexes = {name: QueueAttributes(QueueInfo(queue)) for name, queue in known.items() if not parents[name]}
     guaranteed = Resource()
     for name in indexes:
-        guaranteed.add(Resource.of(_by_resource(counted_amounts(known[name].guarantee))))
+        guaranteed.add(Resource.from_amounts(_by_resource(counted_amounts(known[name].guarantee))))
     for name, index in indexes.items():
         use = summed[name]
         used = {offer.counted: use.used(offer.counted) for offer in counted}
         wanted = {name: amount + round(use.wanted[name]) for name, amount in used.items()}
-        index.allocated, index.request = Resource.of(_by_resource(used)), Resource.of(_by_resource(wanted))
-        index.limit(whole, guaranteed, known[name].capability)
+        index.allocated, index.request = (
+            Resource.from_amounts(_by_resource(used)),
+            Resource.from_amounts(_by_resource(wanted)),
+        )
+        index.set_limit(whole, guaranteed, known[name].capability)
     divide_among_queues(whole, indexes)
     found: dict[str, dict[str, int]] = {}
     for name, queue in known.items():

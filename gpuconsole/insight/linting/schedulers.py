@@ -25,7 +25,7 @@ from gpuconsole.scheduling.kai.config import QUEUE_LABEL, KaiPolicy, SchedulerFl
 from gpuconsole.scheduling.kai.fair_share.division import QueueShares, new_queue_shares
 from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity, find_exceeded_capacity, requested_by_tasks
 from gpuconsole.scheduling.kai.messages import OVER_LIMIT
-from gpuconsole.scheduling.volcano.config import EVICTING, VolcanoConfiguration
+from gpuconsole.scheduling.volcano.config import EVICTING_ACTIONS, VolcanoConfiguration
 
 WAITING_TIME = "sla-waiting-time"
 _LEVELS = {Severity.ERROR: LintLevel.ERROR, Severity.WARNING: LintLevel.WARNING, Severity.NOTE: LintLevel.NOTE}
@@ -60,7 +60,7 @@ def _configuration(facts: LintFacts, conf: VolcanoConfiguration) -> Iterator[Lin
     name, actions = facts.engines.volcano_name, conf.actions
     plugins = {option.name: option for tier in conf.tiers for option in tier}
     said = ", ".join(actions)
-    if not set(actions) & set(EVICTING) and _counts_on_eviction(facts):
+    if not set(actions) & set(EVICTING_ACTIONS) and _counts_on_eviction(facts):
         yield LintFinding(
             code="volcano-never-preempts",
             level=LintLevel.WARNING,

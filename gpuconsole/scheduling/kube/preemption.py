@@ -71,7 +71,7 @@ _OFFSET = 2**31
 """Added to each priority of the sum, so that many victims of negative priority do not win against few."""
 
 VictimsRank = tuple[int, int, int, int, int]
-"""Order of nodes by their victims; see `Victims.rank`."""
+"""Order of nodes by their victims; see `VictimsVote.rank`."""
 
 
 class Victims(Struct, frozen=True):

@@ -41,34 +41,34 @@ class VolcanoArguments(Mapping[str, object]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def integer(self, key: str, base: int) -> int:
-        """The argument as an integer (GetInt); `base` if it is missing, a fraction or a string."""
+    def integer(self, key: str, default: int) -> int:
+        """The argument as an integer (GetInt); `default` if it is missing, a fraction or a string."""
         value = self._values.get(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) else base
+        return value if isinstance(value, int) and not isinstance(value, bool) else default
 
-    def number(self, key: str, base: float) -> float:
-        """The argument as a number (GetFloat64); `base` if it is missing or no number."""
+    def number(self, key: str, default: float) -> float:
+        """The argument as a number (GetFloat64); `default` if it is missing or no number."""
         value = self._values.get(key)
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else base
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else default
 
-    def flag(self, key: str, base: bool) -> bool:
-        """The argument as a boolean, also from a string (GetBool); `base` if it is missing or none."""
+    def flag(self, key: str, default: bool) -> bool:
+        """The argument as a boolean, also from a string (GetBool); `default` if it is missing or none."""
         value = self._values.get(key)
         if isinstance(value, bool):
             return value
         parsed = parse_flag(value) if isinstance(value, str) else None
-        return base if parsed is None else parsed
+        return default if parsed is None else parsed
 
-    def text(self, key: str, base: str) -> str:
-        """The argument as a string (GetString); `base` if it is missing or none."""
+    def text(self, key: str, default: str) -> str:
+        """The argument as a string (GetString); `default` if it is missing or none."""
         value = self._values.get(key)
-        return value if isinstance(value, str) else base
+        return value if isinstance(value, str) else default
 
 
-NONE = VolcanoArguments()
+NO_ARGUMENTS = VolcanoArguments()
 
 
-class Flag(StrEnum):
+class EnabledFlag(StrEnum):
     """Extension points that a plugin can enable, as volcano-scheduler.conf spells them."""
 
     JOB_ORDER = "enableJobOrder"
@@ -98,10 +98,19 @@ class Flag(StrEnum):
     HYPER_NODE_GRADIENT = "enabledHyperNodeGradient"
 
 
-DEFAULTS: Final = frozenset(Flag) - {Flag.HIERARCHY, Flag.CLUSTER_ORDER}
+ENABLED_BY_DEFAULT: Final = frozenset(EnabledFlag) - {EnabledFlag.HIERARCHY, EnabledFlag.CLUSTER_ORDER}
 """Extension points that a plugin takes part in unless the configuration disables them (ApplyPluginConfDefaults)."""
-ACTIONS: Final = ("enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim")
-EVICTING: Final = ("preempt", "reclaim", "gangpreempt", "gangreclaim")
+KNOWN_ACTIONS: Final = (
+    "enqueue",
+    "allocate",
+    "backfill",
+    "preempt",
+    "reclaim",
+    "shuffle",
+    "gangpreempt",
+    "gangreclaim",
+)
+EVICTING_ACTIONS: Final = ("preempt", "reclaim", "gangpreempt", "gangreclaim")
 """The actions that evict tasks for pending ones."""
 
 
@@ -109,15 +118,15 @@ class VolcanoPluginOption(Struct, frozen=True, kw_only=True):
     """A plugin as the configuration lists it in a tier: its extension points and arguments."""
 
     name: str
-    enabled: frozenset[Flag] = DEFAULTS
-    arguments: VolcanoArguments = NONE
+    enabled: frozenset[EnabledFlag] = ENABLED_BY_DEFAULT
+    arguments: VolcanoArguments = NO_ARGUMENTS
 
 
 Tier = tuple[VolcanoPluginOption, ...]
 """Plugins that decide together; the next tier is asked only if they do not decide."""
 
 
-def tier(*names: str) -> Tier:
+def tier_of(*names: str) -> Tier:
     """A tier of plugins with all extension points enabled."""
     return tuple(VolcanoPluginOption(name=name) for name in names)
 
@@ -127,15 +136,15 @@ class VolcanoConfiguration(Struct, frozen=True, kw_only=True):
 
     actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
     tiers: tuple[Tier, ...] = (
-        tier("priority", "gang", "conformance"),
-        tier("overcommit", "drf", "predicates", "proportion", "nodeorder"),
+        tier_of("priority", "gang", "conformance"),
+        tier_of("overcommit", "drf", "predicates", "proportion", "nodeorder"),
     )
     arguments: Mapping[str, VolcanoArguments] = field(default_factory=dict)
     """Arguments of actions, by the action's name."""
 
     def arguments_of(self, action: str) -> VolcanoArguments:
         """The arguments of an action; empty if none are configured."""
-        return self.arguments.get(action, NONE)
+        return self.arguments.get(action, NO_ARGUMENTS)
 
 
 class ParsedVolcanoConfiguration(Struct, frozen=True):
@@ -169,7 +178,7 @@ tiers:
 """The configuration in Volcano's Helm chart."""
 
 
-GATES = ("DynamicResourceAllocation", "StorageCapacityScoring")
+FEATURE_GATES = ("DynamicResourceAllocation", "StorageCapacityScoring")
 """Feature gates of Kubernetes that vc-scheduler's predicates depend on: ResourceClaims, and scores of volumes."""
 
 
@@ -197,7 +206,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
     percentage: int = 0
     """Percentage of all nodes; 0 means 50, less one for every 125 nodes, but at least `minimum_percentage`."""
 
-    def enough(self, nodes: int) -> int:
+    def nodes_to_find(self, nodes: int) -> int:
         """The number of feasible nodes after which a search among `nodes` stops (CalculateNumOfFeasibleNodesToFind)."""
         if nodes <= self.minimum_nodes or self.percentage >= 100:
             return nodes
@@ -238,7 +247,7 @@ class MigModel(Struct, frozen=True):
     groups: tuple[MigGroup, ...]
 
 
-def span_of(text: str) -> Span | None:
+def parse_duration(text: str) -> Span | None:
     """The microseconds of a Go duration such as `1h30m`, without days (time.ParseDuration); None if it is invalid."""
     try:
         return None if "d" in text else parse_span(text)

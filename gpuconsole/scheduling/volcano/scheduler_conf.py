@@ -10,10 +10,10 @@ from typing import Any
 from gpuconsole.model.documents.findings import DocumentFindings, Path
 from gpuconsole.model.documents.yaml_json import find_configuration, named
 from gpuconsole.scheduling.volcano.config import (
-    ACTIONS,
-    DEFAULTS,
-    EVICTING,
-    Flag,
+    ENABLED_BY_DEFAULT,
+    EVICTING_ACTIONS,
+    KNOWN_ACTIONS,
+    EnabledFlag,
     ParsedVolcanoConfiguration,
     Tier,
     VolcanoArguments,
@@ -80,8 +80,8 @@ PLUGINS: Mapping[str, type[VolcanoPlugin]] = {
 
 MAP_KEYS = ("volcano-scheduler.conf", "volcano-scheduler-ci.conf")
 """Keys under which the ConfigMap may hold the file."""
-FLAGS: Mapping[str, Flag] = {flag.value: flag for flag in Flag}
-NOT_HERE = ("extender",)
+FLAG_NAMES: Mapping[str, EnabledFlag] = {flag.value: flag for flag in EnabledFlag}
+NOT_SIMULATED = ("extender",)
 """Plugins of Volcano that are accepted in the configuration but not simulated."""
 
 
@@ -94,62 +94,64 @@ def read_configuration(text: str, name: str = "volcano-scheduler.conf") -> Parse
         holds=named(*MAP_KEYS),
         absent=("it names neither actions nor tiers", "write what volcano-scheduler.conf holds"),
     )
-    configuration = VolcanoConfiguration() if document is None else _configuration(document, report)
+    configuration = VolcanoConfiguration() if document is None else _read_document(document, report)
     return ParsedVolcanoConfiguration(configuration, tuple(report.findings))
 
 
-def _configuration(document: Mapping[str, Any], report: DocumentFindings) -> VolcanoConfiguration:
+def _read_document(document: Mapping[str, Any], report: DocumentFindings) -> VolcanoConfiguration:
     for key in document.keys() - {"actions", "tiers", "configurations", "metrics"}:
         report.warning((key,), "unknown to Volcano", "leave it out", "unknown-field")
     configuration = VolcanoConfiguration(
-        actions=tuple(_actions(document.get("actions"), report)),
-        tiers=tuple(_tiers(document.get("tiers"), report)),
-        arguments=dict(_arguments(document.get("configurations"), report)),
+        actions=tuple(_read_actions(document.get("actions"), report)),
+        tiers=tuple(_read_tiers(document.get("tiers"), report)),
+        arguments=dict(_read_action_arguments(document.get("configurations"), report)),
     )
-    _advise(configuration, report)
+    _report_advice(configuration, report)
     return configuration
 
 
-def _actions(said: object, report: DocumentFindings) -> Iterator[str]:
-    if not isinstance(said, str):
+def _read_actions(given: object, report: DocumentFindings) -> Iterator[str]:
+    if not isinstance(given, str):
         report.error(("actions",), "it is not a string", 'write actions: "enqueue, allocate, backfill"', "wrong-type")
         return
-    for name in (part.strip() for part in said.split(",")):
-        if name in ACTIONS:
+    for name in (part.strip() for part in given.split(",")):
+        if name in KNOWN_ACTIONS:
             yield name
         else:
-            report.error(("actions",), f"unknown action {name!r}", f"one of {', '.join(ACTIONS)}", "unknown-action")
+            report.error(
+                ("actions",), f"unknown action {name!r}", f"one of {', '.join(KNOWN_ACTIONS)}", "unknown-action"
+            )
 
 
-def _tiers(said: object, report: DocumentFindings) -> Iterator[Tier]:
-    if said is not None and not isinstance(said, list):
+def _read_tiers(given: object, report: DocumentFindings) -> Iterator[Tier]:
+    if given is not None and not isinstance(given, list):
         report.error(("tiers",), "it is not a list", "write a list of plugins for each tier", "wrong-type")
         return
-    for number, one in enumerate(said or ()):
+    for number, one in enumerate(given or ()):
         plugins = one.get("plugins") if isinstance(one, dict) else None
         path: Path = ("tiers", number)
         if not isinstance(plugins, list):
             report.error(path, "it has no plugins", "write plugins: [{name: gang}]", "wrong-type")
             continue
-        options = [_option(plugin, (*path, "plugins", place), report) for place, plugin in enumerate(plugins)]
+        options = [_read_plugin(plugin, (*path, "plugins", place), report) for place, plugin in enumerate(plugins)]
         found = tuple(option for option in options if option is not None)
         names = {option.name for option in found}
-        if "proportion" in names and any(o.name == "drf" and Flag.HIERARCHY in o.enabled for o in found):
+        if "proportion" in names and any(o.name == "drf" and EnabledFlag.HIERARCHY in o.enabled for o in found):
             problem = "proportion and drf with hierarchy are in conflict"
             report.error(path, problem, "choose one of them", "conflict")
         yield found
 
 
-def _option(said: object, path: Path, report: DocumentFindings) -> VolcanoPluginOption | None:
-    name = said.get("name") if isinstance(said, dict) else None
-    if not isinstance(said, dict) or not isinstance(name, str):
+def _read_plugin(given: object, path: Path, report: DocumentFindings) -> VolcanoPluginOption | None:
+    name = given.get("name") if isinstance(given, dict) else None
+    if not isinstance(given, dict) or not isinstance(name, str):
         report.error(path, "it names no plugin", "write name: gang", "wrong-type")
         return None
-    if name not in PLUGINS and name not in NOT_HERE:
+    if name not in PLUGINS and name not in NOT_SIMULATED:
         report.warning(path, f"there is no plugin {name!r}; Volcano goes on without it", "correct its name", "unknown")
-    enabled = set(DEFAULTS)
-    for key, value in said.items():
-        flag = FLAGS.get(key)
+    enabled = set(ENABLED_BY_DEFAULT)
+    for key, value in given.items():
+        flag = FLAG_NAMES.get(key)
         on = value if isinstance(value, bool) else parse_flag(str(value))
         if flag is not None and on is not None:
             (enabled.add if on else enabled.discard)(flag)
@@ -157,32 +159,32 @@ def _option(said: object, path: Path, report: DocumentFindings) -> VolcanoPlugin
             report.error((*path, key), f"{value!r} is neither true nor false", "write true or false", "wrong-type")
         elif key not in ("name", "arguments"):
             report.warning((*path, key), "unknown to Volcano", "correct its name", "unknown-field")
-    return VolcanoPluginOption(name=name, enabled=frozenset(enabled), arguments=_given(said.get("arguments")))
+    return VolcanoPluginOption(name=name, enabled=frozenset(enabled), arguments=_arguments_of(given.get("arguments")))
 
 
-def _arguments(said: object, report: DocumentFindings) -> Iterator[tuple[str, VolcanoArguments]]:
-    if said is not None and not isinstance(said, list):
+def _read_action_arguments(given: object, report: DocumentFindings) -> Iterator[tuple[str, VolcanoArguments]]:
+    if given is not None and not isinstance(given, list):
         report.error(
             ("configurations",), "it is not a list", "write a name and arguments for each action", "wrong-type"
         )
         return
-    for number, one in enumerate(said or ()):
+    for number, one in enumerate(given or ()):
         name = one.get("name") if isinstance(one, dict) else None
-        if name in ACTIONS:
-            yield name, _given(one.get("arguments"))
+        if name in KNOWN_ACTIONS:
+            yield name, _arguments_of(one.get("arguments"))
         else:
             problem = f"{name!r} is not an action"
-            report.warning(("configurations", number), problem, f"one of {', '.join(ACTIONS)}", "unknown-action")
+            report.warning(("configurations", number), problem, f"one of {', '.join(KNOWN_ACTIONS)}", "unknown-action")
 
 
-def _given(said: object) -> VolcanoArguments:
-    return VolcanoArguments(said) if isinstance(said, dict) else VolcanoArguments()
+def _arguments_of(given: object) -> VolcanoArguments:
+    return VolcanoArguments(given) if isinstance(given, dict) else VolcanoArguments()
 
 
-def _advise(configuration: VolcanoConfiguration, report: DocumentFindings) -> None:
+def _report_advice(configuration: VolcanoConfiguration, report: DocumentFindings) -> None:
     """Report settings that are valid but probably not intended."""
     actions = set(configuration.actions)
-    if not actions.intersection(EVICTING):
+    if not actions.intersection(EVICTING_ACTIONS):
         problem = "nothing is ever preempted: priorities only order pending jobs"
         report.note(("actions",), problem, "add preempt, or reclaim between queues", "never-preempts")
     if actions & {"preempt", "reclaim"} and actions & {"gangpreempt", "gangreclaim"}:
@@ -203,7 +205,7 @@ def _check_timeouts(arguments: VolcanoArguments, path: Path, report: DocumentFin
     """Report a negative timeout for volumes, with which Volcano does not start, and one for devices, which it
     ignores.
     """
-    if VolumeBindingArguments.of(arguments).bind_timeout < 0:
+    if VolumeBindingArguments.from_arguments(arguments).bind_timeout < 0:
         problem = "invalid BindTimeoutSeconds, should not be a negative value"
         report.error((*path, BIND_TIMEOUT_ARGUMENT), problem, "write a number of seconds", "bad-timeout")
     given = arguments.integer(TIMEOUT_ARGUMENT, FILTER_TIMEOUT)

@@ -31,7 +31,7 @@ from gpuconsole.scheduling.volcano.config import MigModel, Sampling, VolcanoArgu
 from gpuconsole.scheduling.volcano.session_plugins import PodGroupStatusCondition, SessionPlugins
 
 
-class Doing(Enum):
+class StatementOperation(Enum):
     """What a step of a statement does."""
 
     EVICT = auto()
@@ -42,7 +42,7 @@ class Doing(Enum):
 class StatementStep(Struct, frozen=True):
     """One step of a statement: a task is evicted, pipelined or allocated."""
 
-    doing: Doing
+    operation: StatementOperation
     task: TaskInfo
     reason: str = ""
     """The action that evicts the task."""
@@ -58,7 +58,7 @@ class CommittedEviction(Struct, frozen=True):
     by: str = ""
 
 
-class CannotPlace(Exception):
+class PlacementRejected(Exception):
     """The node rejects the task; the statement has undone the placement."""
 
 
@@ -74,9 +74,9 @@ class VolcanoStatement:
 
     def evict(self, task: TaskInfo, reason: str, by: str = "") -> None:
         """Evict the task for the task `by`; its resources are releasing from now on."""
-        self._session.move(task, TaskStatus.RELEASING)
-        self._session.deallocated(task)
-        self.operations.append(StatementStep(Doing.EVICT, task, reason, by))
+        self._session.update_status_everywhere(task, TaskStatus.RELEASING)
+        self._session.notify_deallocated(task)
+        self.operations.append(StatementStep(StatementOperation.EVICT, task, reason, by))
 
     def pipeline(self, task: TaskInfo, node: str, *, eviction_occurred: bool) -> None:
         """Reserve releasing resources of a node for the task.
@@ -85,8 +85,8 @@ class VolcanoStatement:
             CannotPlace: the node rejects the task.
         """
         task.eviction_occurred = eviction_occurred
-        self._place(task, node, TaskStatus.PIPELINED)
-        self.operations.append(StatementStep(Doing.PIPELINE, task))
+        self._place_task(task, node, TaskStatus.PIPELINED)
+        self.operations.append(StatementStep(StatementOperation.PIPELINE, task))
 
     def allocate(self, task: TaskInfo, node: NodeInfo) -> None:
         """Allocate the task to a node.
@@ -94,53 +94,53 @@ class VolcanoStatement:
         Raises:
             CannotPlace: the node rejects the task.
         """
-        self._place(task, node.name, TaskStatus.ALLOCATED)
-        self.operations.append(StatementStep(Doing.ALLOCATE, task))
+        self._place_task(task, node.name, TaskStatus.ALLOCATED)
+        self.operations.append(StatementStep(StatementOperation.ALLOCATE, task))
 
-    def _place(self, task: TaskInfo, node: str, status: TaskStatus) -> None:
-        problem = self._session.settle(task, node, status)
-        self._session.allocated(task)
+    def _place_task(self, task: TaskInfo, node: str, status: TaskStatus) -> None:
+        problem = self._session.add_to_node(task, node, status)
+        self._session.notify_allocated(task)
         if problem:
-            self.take_back(task)
-            raise CannotPlace(problem)
+            self.undo_placement(task)
+            raise PlacementRejected(problem)
 
-    def take_back(self, task: TaskInfo) -> None:
+    def undo_placement(self, task: TaskInfo) -> None:
         """Undo the placement of a task, which is pending again."""
         session = self._session
         session.update_status(task, TaskStatus.PENDING)
         node = session.nodes.get(task.node_name)
         if node is not None:
             node.remove_task(task)
-        session.deallocated(task)
+        session.notify_deallocated(task)
         task.node_name = task.hyper_node = ""
 
     def discard(self) -> None:
         """Undo the steps, the last first; the tasks keep what was tried as their last transaction."""
         for operation in reversed(self.operations):
-            operation.task.remember()
-            if operation.doing is Doing.EVICT:
-                self._session.move(operation.task, TaskStatus.RUNNING)
-                self._session.allocated(operation.task)
+            operation.task.save_transaction()
+            if operation.operation is StatementOperation.EVICT:
+                self._session.update_status_everywhere(operation.task, TaskStatus.RUNNING)
+                self._session.notify_allocated(operation.task)
             else:
-                self.take_back(operation.task)
+                self.undo_placement(operation.task)
         self.operations = []
 
     def commit(self) -> None:
         """Make the steps final: evict victims and bind allocated tasks. Reservations last for this session only."""
         for operation in self.operations:
             operation.task.last_transaction = None
-            if operation.doing is Doing.EVICT:
+            if operation.operation is StatementOperation.EVICT:
                 self._session.evictions.append(CommittedEviction(operation.task, operation.reason, operation.by))
-            elif operation.doing is Doing.ALLOCATE:
+            elif operation.operation is StatementOperation.ALLOCATE:
                 self._session.bind(operation.task)
         self.operations = []
 
-    def merge(self, other: "VolcanoStatement") -> None:
+    def merge_from(self, other: "VolcanoStatement") -> None:
         """Move the steps of another statement to this one."""
         self.operations += other.operations
         other.operations = []
 
-    def recover(self, saved: Iterable[StatementStep]) -> None:
+    def repeat(self, saved: Iterable[StatementStep]) -> None:
         """Repeat steps that were saved by `saved`, for example those of the best trial.
 
         Raises:
@@ -148,26 +148,26 @@ class VolcanoStatement:
         """
         for operation in saved:
             task = operation.task
-            match operation.doing:
-                case Doing.EVICT:
+            match operation.operation:
+                case StatementOperation.EVICT:
                     self.evict(task, operation.reason, operation.by)
-                case Doing.PIPELINE:
+                case StatementOperation.PIPELINE:
                     self.pipeline(task, task.node_name, eviction_occurred=task.eviction_occurred)
-                case Doing.ALLOCATE:
+                case StatementOperation.ALLOCATE:
                     self.allocate(task, self._session.nodes[task.node_name])
 
 
-def saved(statements: Iterable[VolcanoStatement]) -> list[StatementStep]:
-    """Copy the steps of statements, with their tasks as they are now, to repeat them by `recover`."""
+def save_steps(statements: Iterable[VolcanoStatement]) -> list[StatementStep]:
+    """Copy the steps of statements, with their tasks as they are now, to repeat them by `repeat`."""
     result = []
     for operation in (operation for statement in statements for operation in statement.operations):
-        task = operation.task.clone()
+        task = operation.task.copy()
         task.eviction_occurred = operation.task.eviction_occurred
-        result.append(StatementStep(operation.doing, task, operation.reason, operation.by))
+        result.append(StatementStep(operation.operation, task, operation.reason, operation.by))
     return result
 
 
-SAMPLING = Sampling()
+DEFAULT_SAMPLING = Sampling()
 
 
 class Sharding(StrEnum):
@@ -183,10 +183,10 @@ class Sharding(StrEnum):
 class CycleData(Protocol):
     """State that a plugin keeps for one task while the task is scheduled (CycleState)."""
 
-    def clone(self) -> "CycleData": ...
+    def copy(self) -> "CycleData": ...
 
 
-class OpenBudget(Struct, frozen=True, kw_only=True):
+class BudgetAllowance(Struct, frozen=True, kw_only=True):
     """A PodDisruptionBudget, and how many more of its pods may be disrupted now."""
 
     namespace: str
@@ -212,7 +212,7 @@ class ClusterInfo(Struct, kw_only=True):
     nodes: dict[str, NodeInfo] = field(default_factory=dict)
     queues: dict[str, QueueInfo] = field(default_factory=dict)
     domains: HyperNodeDomains = field(default_factory=HyperNodeDomains)
-    budgets: list[OpenBudget] = field(default_factory=list)
+    budgets: list[BudgetAllowance] = field(default_factory=list)
     """PodDisruptionBudgets with the disruptions that they allow."""
     quotas: dict[str, list[ResourceQuota]] = field(default_factory=dict)
     """ResourceQuotas by namespace."""
@@ -221,10 +221,10 @@ class ClusterInfo(Struct, kw_only=True):
     storage: Storage = field(default_factory=Storage)
     mig_models: tuple[MigModel, ...] = ()
     """MIG groups by GPU model, as Volcano's device plugin is configured."""
-    stock: DraInventory = field(default_factory=DraInventory)
-    gates: Mapping[str, bool] = field(default_factory=dict)
+    inventory: DraInventory = field(default_factory=DraInventory)
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)
     """Feature gates of Kubernetes that differ from their defaults."""
-    kept: dict[str, Time] = field(default_factory=dict)
+    last_runs: dict[str, Time] = field(default_factory=dict)
     """When periodic plugins last ran, by plugin; handed from session to session."""
     now: Time = 0
 
@@ -258,7 +258,7 @@ class VolcanoSession(SessionPlugins):
         cluster: ClusterInfo,
         *,
         plugins: Mapping[str, type[VolcanoPlugin]],
-        sampling: Sampling = SAMPLING,
+        sampling: Sampling = DEFAULT_SAMPLING,
         search_start: int = 0,
     ) -> None:
         super().__init__(configuration.tiers)
@@ -269,16 +269,16 @@ class VolcanoSession(SessionPlugins):
         self.node_list = list(self.nodes.values())
         self.revocable_nodes = {name: node for name, node in self.nodes.items() if node.revocable_zone}
         self.queues = {uid: cluster.queues[uid] for uid in sorted(cluster.queues)}
-        self.placed = NodePods(self.node_list)
+        self.node_pods = NodePods(self.node_list)
         self.budgets, self.quotas, self.numa = cluster.budgets, cluster.quotas, cluster.numa
-        self.kept, self.gates = cluster.kept, cluster.gates
-        self.storage, self.stock = cluster.storage, cluster.stock
+        self.last_runs, self.feature_gates = cluster.last_runs, cluster.feature_gates
+        self.storage, self.inventory = cluster.storage, cluster.inventory
         self.mig_models = cluster.mig_models
-        self.promised: dict[str, VolumeBindingPlan] = {}
+        self.assumed_volumes: dict[str, VolumeBindingPlan] = {}
         """Volume bindings reserved for a pod with its node, by the pod's key."""
-        self.instances: dict[str, tuple[MigInstance, ...]] = {}
+        self.assigned_instances: dict[str, tuple[MigInstance, ...]] = {}
         """MIG instances to create for a pod on its node, by the pod's key."""
-        self.granted: dict[str, ClaimAllocations] = {}
+        self.claim_allocations: dict[str, ClaimAllocations] = {}
         """DRA devices reserved for a pod with its node, by the pod's key."""
         self.total = Resource()
         for node in self.node_list:
@@ -303,7 +303,7 @@ class VolcanoSession(SessionPlugins):
         """Committed evictions, in order."""
         self.binds: list[TaskInfo] = []
         """Tasks that were bound, in order."""
-        self.wakes: list[Time] = []
+        self.wake_ups: list[Time] = []
         """Times at which plugins' results change although no object does."""
         self.events: list[tuple[JobInfo, str]] = []
         """Jobs that a plugin refused to enqueue, with the message."""
@@ -315,7 +315,7 @@ class VolcanoSession(SessionPlugins):
             self.plugins.append(plugin)
             plugin.on_session_open(self)
 
-    def configured(self, action: str) -> bool:
+    def is_configured(self, action: str) -> bool:
         """True if the scheduler's configuration names the action."""
         return action in self.configuration.actions
 
@@ -325,26 +325,26 @@ class VolcanoSession(SessionPlugins):
         """Set a task's status in its job."""
         self.jobs[task.job].update_status(task, status)
 
-    def move(self, task: TaskInfo, status: TaskStatus) -> None:
+    def update_status_everywhere(self, task: TaskInfo, status: TaskStatus) -> None:
         """Set the status of a task in its job and on its node."""
         self.update_status(task, status)
         node = self.nodes.get(task.node_name)
         if node is not None:
             node.update_task(task)
 
-    def settle(self, task: TaskInfo, node: str, status: TaskStatus) -> str:
+    def add_to_node(self, task: TaskInfo, node: str, status: TaskStatus) -> str:
         """Put a task on a node with this status; returns why the node rejects it, empty if it does not."""
         self.update_status(task, status)
         task.node_name = node
         return self.nodes[node].add_task(task)
 
-    def allocated(self, task: TaskInfo) -> None:
+    def notify_allocated(self, task: TaskInfo) -> None:
         """Notify the plugins that a task has a node."""
         for handler in self.functions.handlers:
             if handler.allocate is not None:
                 handler.allocate(task)
 
-    def deallocated(self, task: TaskInfo) -> None:
+    def notify_deallocated(self, task: TaskInfo) -> None:
         """Notify the plugins that a task has lost its node."""
         for handler in self.functions.handlers:
             if handler.deallocate is not None:
@@ -357,19 +357,19 @@ class VolcanoSession(SessionPlugins):
 
     def allocate(self, task: TaskInfo, node: NodeInfo) -> None:
         """Allocate a task outside of any statement; if its job is then ready, all its allocated tasks are bound."""
-        if self.settle(task, node.name, TaskStatus.ALLOCATED):
+        if self.add_to_node(task, node.name, TaskStatus.ALLOCATED):
             return
-        self.allocated(task)
+        self.notify_allocated(task)
         job = self.jobs[task.job]
         if self.job_ready(job):
-            for ready in list(job.of_status(TaskStatus.ALLOCATED).values()):
+            for ready in list(job.tasks_with_status(TaskStatus.ALLOCATED).values()):
                 self.bind(ready)
 
     def evict(self, task: TaskInfo, reason: str) -> None:
         """Evict a task outside of any statement; this cannot be undone."""
         self.evictions.append(CommittedEviction(task, reason))
-        self.move(task, TaskStatus.RELEASING)
-        self.deallocated(task)
+        self.update_status_everywhere(task, TaskStatus.RELEASING)
+        self.notify_deallocated(task)
 
     # Selection of nodes and victims.
 
@@ -380,26 +380,26 @@ class VolcanoSession(SessionPlugins):
     def predicate_for_preempt(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         """Why no eviction would make the task fit on the node; None if one may."""
         error = self.predicate(task, node)
-        if error is not None and error.has(
+        if error is not None and error.has_code(
             PredicateCode.UNRESOLVABLE, PredicateCode.ERROR, PredicateCode.WAIT, PredicateCode.SKIP
         ):
             return error
         return None
 
-    def resolvable_nodes(self, task: TaskInfo) -> list[NodeInfo]:
+    def nodes_where_preemption_may_help(self, task: TaskInfo) -> list[NodeInfo]:
         """All nodes except those where `allocate` found that no eviction would make the task fit."""
         job = self.jobs.get(task.job)
         errors = None if job is None else job.node_fit_errors.get(task.uid)
         unresolvable = set() if errors is None else errors.unresolvable_nodes()
         return [node for node in self.node_list if node.name not in unresolvable]
 
-    def out_of_shard(self, node: NodeInfo) -> FitError | None:
+    def out_of_shard_error(self, node: NodeInfo) -> FitError | None:
         """The error of a node of another scheduler's shard that may not be used; None if the node may be used."""
         if self.sharding is Sharding.HARD and node.name not in self.nodes_in_shard:
-            return FitError.saying(PredicateCode.ERROR, "node isn't in scheduler node shard")
+            return FitError.from_reasons(PredicateCode.ERROR, "node isn't in scheduler node shard")
         return None
 
-    def by_shard(self, nodes: Sequence[NodeInfo]) -> tuple[list[NodeInfo], list[NodeInfo]]:
+    def split_by_shard(self, nodes: Sequence[NodeInfo]) -> tuple[list[NodeInfo], list[NodeInfo]]:
         """(nodes to try first, nodes of other shards to try then); the second list is empty unless sharding is soft."""
         if self.sharding is not Sharding.SOFT:
             return list(nodes), []
@@ -413,14 +413,14 @@ class VolcanoSession(SessionPlugins):
         def goes_first(left: TaskInfo, right: TaskInfo) -> bool:
             ours, theirs = self.jobs.get(left.job), self.jobs.get(right.job)
             if left.job == right.job or (ours is None and theirs is None):
-                return not self.task_first(left, right)
+                return not self.task_precedes(left, right)
             if ours is None or theirs is None:
                 return ours is None
             if mine is not None and ours.queue != theirs.queue:
                 queues = self.queues
-                return self.victim_queue_first(queues[ours.queue], queues[theirs.queue], queues[mine.queue])
+                return self.victim_queue_precedes(queues[ours.queue], queues[theirs.queue], queues[mine.queue])
             said = self.job_compare(ours, theirs)
-            return said > 0 if said else not self.task_first(left, right)
+            return said > 0 if said else not self.task_precedes(left, right)
 
         return Heap(goes_first, victims)
 
@@ -433,9 +433,9 @@ class VolcanoSession(SessionPlugins):
     @contextmanager
     def cycle_trial(self, task: TaskInfo) -> Iterator[None]:
         """Context manager in which the task's cycle state is a copy; afterwards the original is restored."""
-        kept = self.cycle_state(task)
-        self.cycle_states[task.uid] = {name: data.clone() for name, data in kept.items()}
+        last_runs = self.cycle_state(task)
+        self.cycle_states[task.uid] = {name: data.copy() for name, data in last_runs.items()}
         try:
             yield
         finally:
-            self.cycle_states[task.uid] = kept
+            self.cycle_states[task.uid] = last_runs

@@ -16,7 +16,7 @@ from gpuconsole.scheduling.volcano.api.job import FitError, JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.config import Flag, Tier
+from gpuconsole.scheduling.volcano.config import EnabledFlag, Tier
 
 PERMIT = 1
 ABSTAIN = 0
@@ -24,7 +24,7 @@ REJECT = -1
 """A plugin's votes, for example on enqueueing a job or on victims: against, no opinion, in favour."""
 
 
-class Invalid(Struct, frozen=True):
+class InvalidJob(Struct, frozen=True):
     """Result of a job's validation: why it may not be scheduled in this session (api.ValidateResult)."""
 
     reason: str
@@ -64,14 +64,14 @@ class EventHandler(Struct, frozen=True):
     deallocate: Callable[[TaskInfo], None] | None = None
 
 
-def always(task: TaskInfo) -> bool:
-    """Value of `VolcanoFunctions.alone` for plugins whose results depend only on the node and the class of the task."""
+def depends_on_node_and_class(task: TaskInfo) -> bool:
+    """`VolcanoFunctions.cacheable_tasks` of plugins whose results depend only on the node and the class of the task."""
     return True
 
 
-Victims = tuple[list[TaskInfo] | None, int]
+VictimsVote = tuple[list[TaskInfo] | None, int]
 """The selected victims and the vote; with ABSTAIN the victims are ignored."""
-Gradients = list[list[HyperNodeInfo]]
+HyperNodeGradients = list[list[HyperNodeInfo]]
 """Groups of hyper nodes, the preferred group first."""
 
 
@@ -98,9 +98,9 @@ class VolcanoFunctions(Struct):
     hyper_node_order: dict[str, Callable[[SubJobInfo, dict[str, list[NodeInfo]]], dict[str, float]]] = field(
         default_factory=dict
     )
-    preemptable: dict[str, Callable[[TaskInfo, list[TaskInfo]], Victims]] = field(default_factory=dict)
-    reclaimable: dict[str, Callable[[TaskInfo, list[TaskInfo]], Victims]] = field(default_factory=dict)
-    unified_evictable: dict[str, Callable[[EvictionContext, list[TaskInfo]], Victims]] = field(default_factory=dict)
+    preemptable: dict[str, Callable[[TaskInfo, list[TaskInfo]], VictimsVote]] = field(default_factory=dict)
+    reclaimable: dict[str, Callable[[TaskInfo, list[TaskInfo]], VictimsVote]] = field(default_factory=dict)
+    unified_evictable: dict[str, Callable[[EvictionContext, list[TaskInfo]], VictimsVote]] = field(default_factory=dict)
     overused: dict[str, Callable[[QueueInfo], bool]] = field(default_factory=dict)
     preemptive: dict[str, Callable[[QueueInfo, list[TaskInfo]], bool]] = field(default_factory=dict)
     allocatable: dict[str, Callable[[QueueInfo, TaskInfo], bool]] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class VolcanoFunctions(Struct):
     sub_job_ready: dict[str, Callable[[SubJobInfo], bool]] = field(default_factory=dict)
     job_pipelined: dict[str, Callable[[JobInfo], int]] = field(default_factory=dict)
     sub_job_pipelined: dict[str, Callable[[SubJobInfo], int]] = field(default_factory=dict)
-    job_valid: dict[str, Callable[[JobInfo], Invalid | None]] = field(default_factory=dict)
+    job_valid: dict[str, Callable[[JobInfo], InvalidJob | None]] = field(default_factory=dict)
     job_enqueueable: dict[str, Callable[[JobInfo], int]] = field(default_factory=dict)
     job_enqueued: dict[str, Callable[[JobInfo], None]] = field(default_factory=dict)
     job_starving: dict[str, Callable[[JobInfo], bool]] = field(default_factory=dict)
@@ -120,12 +120,14 @@ class VolcanoFunctions(Struct):
     simulate_remove: dict[str, Callable[[TaskInfo, TaskInfo, NodeInfo], None]] = field(default_factory=dict)
     simulate_predicate: dict[str, Callable[[TaskInfo, NodeInfo], FitError | None]] = field(default_factory=dict)
     simulate_allocatable: dict[str, Callable[[QueueInfo, TaskInfo], bool]] = field(default_factory=dict)
-    job_gradients: dict[str, Callable[[JobInfo, HyperNodeInfo, Purpose], Gradients]] = field(default_factory=dict)
-    """Candidate hyper nodes for a job at or below a given one, in groups, the preferred group first."""
-    sub_job_gradients: dict[str, Callable[[SubJobInfo, HyperNodeInfo, Purpose], Gradients]] = field(
+    job_gradients: dict[str, Callable[[JobInfo, HyperNodeInfo, Purpose], HyperNodeGradients]] = field(
         default_factory=dict
     )
-    alone: dict[str, Callable[[TaskInfo], bool]] = field(default_factory=dict)
+    """Candidate hyper nodes for a job at or below a given one, in groups, the preferred group first."""
+    sub_job_gradients: dict[str, Callable[[SubJobInfo, HyperNodeInfo, Purpose], HyperNodeGradients]] = field(
+        default_factory=dict
+    )
+    cacheable_tasks: dict[str, Callable[[TaskInfo], bool]] = field(default_factory=dict)
     """True if the plugin's predicate and score depend only on the node and the class of the task (see
     `PredicateCache`).
     """
@@ -133,7 +135,7 @@ class VolcanoFunctions(Struct):
 
 
 F = TypeVar("F")
-Order = Callable[[F, F], int]
+Comparison = Callable[[F, F], int]
 
 
 class SessionPlugins:
@@ -142,17 +144,17 @@ class SessionPlugins:
     def __init__(self, tiers: Sequence[Tier]) -> None:
         self.tiers = tuple(tiers)
         self.functions = VolcanoFunctions()
-        self._asked: dict[tuple[int, Flag | None], tuple[int, Sequence[Sequence[object]]]] = {}
+        self._enabled_cache: dict[tuple[int, EnabledFlag | None], tuple[int, Sequence[Sequence[object]]]] = {}
 
     def hierarchy_enabled(self, plugin: str) -> bool:
         """True if enableHierarchy is set for the plugin in the first tier that names it."""
         options = (option for tier in self.tiers for option in tier if option.name == plugin)
-        return any(Flag.HIERARCHY in option.enabled for option in [next(options, None)] if option is not None)
+        return any(EnabledFlag.HIERARCHY in option.enabled for option in [next(options, None)] if option is not None)
 
-    def _tiers(self, registered: Mapping[str, F], flag: Flag | None) -> Sequence[Sequence[F]]:
+    def _tiers(self, registered: Mapping[str, F], flag: EnabledFlag | None) -> Sequence[Sequence[F]]:
         """The enabled functions, tier by tier; tiers without any are left out."""
         key = id(registered), flag
-        known = self._asked.get(key)
+        known = self._enabled_cache.get(key)
         if known is None or known[0] != len(registered):
             found = [
                 [
@@ -162,71 +164,71 @@ class SessionPlugins:
                 ]
                 for tier in self.tiers
             ]
-            known = self._asked[key] = len(registered), [functions for functions in found if functions]
+            known = self._enabled_cache[key] = len(registered), [functions for functions in found if functions]
         return cast(Sequence[Sequence[F]], known[1])
 
-    def _all(self, registered: Mapping[str, F], flag: Flag | None) -> Iterable[F]:
+    def _enabled_functions(self, registered: Mapping[str, F], flag: EnabledFlag | None) -> Iterable[F]:
         return (function for functions in self._tiers(registered, flag) for function in functions)
 
     # Orders: the first plugin with a preference decides.
 
-    def _compare(self, registered: Mapping[str, Order[F]], flag: Flag, left: F, right: F) -> int:
-        for order in self._all(registered, flag):
-            if said := order(left, right):
-                return said
+    def _compare(self, registered: Mapping[str, Comparison[F]], flag: EnabledFlag, left: F, right: F) -> int:
+        for order in self._enabled_functions(registered, flag):
+            if result := order(left, right):
+                return result
         return 0
 
     def job_compare(self, left: JobInfo, right: JobInfo) -> int:
         """Negative if the left job comes first, positive if the right one does, 0 if no plugin has a preference."""
-        return self._compare(self.functions.job_order, Flag.JOB_ORDER, left, right)
+        return self._compare(self.functions.job_order, EnabledFlag.JOB_ORDER, left, right)
 
-    def job_first(self, left: JobInfo, right: JobInfo) -> bool:
+    def job_precedes(self, left: JobInfo, right: JobInfo) -> bool:
         """True if the left job comes first; among equals the older, then by uid."""
-        said = self.job_compare(left, right)
-        return said < 0 if said else (left.created, left.uid) < (right.created, right.uid)
+        result = self.job_compare(left, right)
+        return result < 0 if result else (left.created, left.uid) < (right.created, right.uid)
 
-    def queue_first(self, left: QueueInfo, right: QueueInfo) -> bool:
+    def queue_precedes(self, left: QueueInfo, right: QueueInfo) -> bool:
         """True if the left queue comes first; among equals the older, then by uid."""
-        said = self._compare(self.functions.queue_order, Flag.QUEUE_ORDER, left, right)
-        return said < 0 if said else (left.queue.created, left.uid) < (right.queue.created, right.uid)
+        result = self._compare(self.functions.queue_order, EnabledFlag.QUEUE_ORDER, left, right)
+        return result < 0 if result else (left.queue.created, left.uid) < (right.queue.created, right.uid)
 
-    def victim_queue_first(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> bool:
+    def victim_queue_precedes(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> bool:
         """True if victims of the left queue are evicted first for `preemptor`; by default in reverse queue order."""
-        for order in self._all(self.functions.victim_queue_order, None):
-            if said := order(left, right, preemptor):
-                return said < 0
-        return not self.queue_first(left, right)
+        for order in self._enabled_functions(self.functions.victim_queue_order, None):
+            if result := order(left, right, preemptor):
+                return result < 0
+        return not self.queue_precedes(left, right)
 
-    def task_first(self, left: TaskInfo, right: TaskInfo) -> bool:
+    def task_precedes(self, left: TaskInfo, right: TaskInfo) -> bool:
         """True if the left task comes first; among equals by the number in its name, then the older, then by uid."""
-        said = self._compare(self.functions.task_order, Flag.TASK_ORDER, left, right)
-        return said < 0 if said else left.precedes(right)
+        result = self._compare(self.functions.task_order, EnabledFlag.TASK_ORDER, left, right)
+        return result < 0 if result else left.precedes(right)
 
-    def sub_job_first(self, left: SubJobInfo, right: SubJobInfo) -> bool:
+    def sub_job_precedes(self, left: SubJobInfo, right: SubJobInfo) -> bool:
         """True if the left sub-job comes first; among equals by number, then by uid."""
-        said = self._compare(self.functions.sub_job_order, Flag.SUB_JOB_ORDER, left, right)
-        return said < 0 if said else (left.match_index, left.uid) < (right.match_index, right.uid)
+        result = self._compare(self.functions.sub_job_order, EnabledFlag.SUB_JOB_ORDER, left, right)
+        return result < 0 if result else (left.match_index, left.uid) < (right.match_index, right.uid)
 
     # Victims: the voting plugins of a tier must agree; the first tier with victims decides.
 
     def preemptable(self, preemptor: TaskInfo, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
         """The candidates that a task may preempt; None if no tier decided."""
-        tiers = self._tiers(self.functions.preemptable, Flag.PREEMPTABLE)
-        return _agreed((said(preemptor, candidates) for said in tier) for tier in tiers)
+        tiers = self._tiers(self.functions.preemptable, EnabledFlag.PREEMPTABLE)
+        return _first_tier_victims((result(preemptor, candidates) for result in tier) for tier in tiers)
 
     def reclaimable(self, reclaimer: TaskInfo, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
         """The candidates that a task may reclaim from; None if no tier decided."""
-        tiers = self._tiers(self.functions.reclaimable, Flag.RECLAIMABLE)
-        return _agreed((said(reclaimer, candidates) for said in tier) for tier in tiers)
+        tiers = self._tiers(self.functions.reclaimable, EnabledFlag.RECLAIMABLE)
+        return _first_tier_victims((result(reclaimer, candidates) for result in tier) for tier in tiers)
 
     def unified_evictable(self, context: EvictionContext, candidates: list[TaskInfo]) -> list[TaskInfo] | None:
         """The candidates that a gang may evict; None if no tier decided."""
         tiers = self._tiers(self.functions.unified_evictable, None)
-        return _agreed((said(context, candidates) for said in tier) for tier in tiers)
+        return _first_tier_victims((result(context, candidates) for result in tier) for tier in tiers)
 
     def victim_tasks(self, tasks: list[TaskInfo]) -> list[TaskInfo]:
         """Running tasks to evict regardless of pending jobs, by uid: all of the first tier whose plugins name any."""
-        for functions in self._tiers(self.functions.victim_tasks, Flag.VICTIM):
+        for functions in self._tiers(self.functions.victim_tasks, EnabledFlag.VICTIM):
             found = {task.uid: task for several in functions for function in several for task in function(tasks)}
             if found:
                 return [found[uid] for uid in sorted(found)]
@@ -236,48 +238,57 @@ class SessionPlugins:
 
     def overused(self, queue: QueueInfo) -> bool:
         """True if any plugin says that the queue uses more than it may, so that it gets nothing more."""
-        return any(said(queue) for said in self._all(self.functions.overused, Flag.OVERUSED))
+        return any(result(queue) for result in self._enabled_functions(self.functions.overused, EnabledFlag.OVERUSED))
 
     def preemptive(self, queue: QueueInfo, tasks: list[TaskInfo]) -> bool:
         """True unless a plugin forbids the queue to reclaim resources for these tasks."""
-        return all(said(queue, tasks) for said in self._all(self.functions.preemptive, Flag.PREEMPTIVE))
+        return all(
+            result(queue, tasks)
+            for result in self._enabled_functions(self.functions.preemptive, EnabledFlag.PREEMPTIVE)
+        )
 
     def allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
         """True unless a plugin forbids the queue to take this task."""
-        return all(said(queue, task) for said in self._all(self.functions.allocatable, Flag.ALLOCATABLE))
+        return all(
+            result(queue, task)
+            for result in self._enabled_functions(self.functions.allocatable, EnabledFlag.ALLOCATABLE)
+        )
 
     # Jobs.
 
     def job_ready(self, job: JobInfo) -> bool:
         """True if all plugins let the job start."""
-        return all(said(job) for said in self._all(self.functions.job_ready, Flag.JOB_READY))
+        return all(result(job) for result in self._enabled_functions(self.functions.job_ready, EnabledFlag.JOB_READY))
 
     def sub_job_ready(self, job: JobInfo, sub_job: SubJobInfo) -> bool:
         """As `job_ready`, for a sub-job; without subGroupPolicies its job decides."""
         if not job.contains_sub_job_policy:
             return self.job_ready(job)
-        return all(said(sub_job) for said in self._all(self.functions.sub_job_ready, Flag.SUB_JOB_READY))
+        return all(
+            result(sub_job)
+            for result in self._enabled_functions(self.functions.sub_job_ready, EnabledFlag.SUB_JOB_READY)
+        )
 
     def job_pipelined(self, job: JobInfo) -> bool:
         """True if the job's allocated and pipelined tasks suffice to keep their reservations."""
-        return self._permitted(self.functions.job_pipelined, Flag.JOB_PIPELINED, job)
+        return self._is_permitted(self.functions.job_pipelined, EnabledFlag.JOB_PIPELINED, job)
 
     def sub_job_pipelined(self, job: JobInfo, sub_job: SubJobInfo) -> bool:
         """As `job_pipelined`, for a sub-job; without subGroupPolicies its job decides."""
         if not job.contains_sub_job_policy:
             return self.job_pipelined(job)
-        return self._permitted(self.functions.sub_job_pipelined, Flag.SUB_JOB_PIPELINED, sub_job)
+        return self._is_permitted(self.functions.sub_job_pipelined, EnabledFlag.SUB_JOB_PIPELINED, sub_job)
 
     def job_enqueueable(self, job: JobInfo) -> bool:
         """True if the job may be enqueued."""
-        return self._permitted(self.functions.job_enqueueable, Flag.JOB_ENQUEUED, job)
+        return self._is_permitted(self.functions.job_enqueueable, EnabledFlag.JOB_ENQUEUED, job)
 
-    def _permitted(self, registered: Mapping[str, Callable[[F], int]], flag: Flag, obj: F) -> bool:
+    def _is_permitted(self, registered: Mapping[str, Callable[[F], int]], flag: EnabledFlag, obj: F) -> bool:
         """A rejection decides at once; the first tier with a permit decides; without votes it is permitted."""
         for functions in self._tiers(registered, flag):
             permitted = False
-            for said in functions:
-                vote = said(obj)
+            for result in functions:
+                vote = result(obj)
                 if vote < ABSTAIN:
                     return False
                 permitted = permitted or vote > ABSTAIN
@@ -287,103 +298,108 @@ class SessionPlugins:
 
     def job_enqueued(self, job: JobInfo) -> None:
         """Notify the plugins that the job was enqueued."""
-        for tell in self._all(self.functions.job_enqueued, Flag.JOB_ENQUEUED):
+        for tell in self._enabled_functions(self.functions.job_enqueued, EnabledFlag.JOB_ENQUEUED):
             tell(job)
 
     def job_starving(self, job: JobInfo) -> bool:
         """True if all plugins of the first tier with such a function call the job starving, so that it may preempt."""
-        tiers = self._tiers(self.functions.job_starving, Flag.JOB_STARVING)
-        return bool(tiers) and all(said(job) for said in tiers[0])
+        tiers = self._tiers(self.functions.job_starving, EnabledFlag.JOB_STARVING)
+        return bool(tiers) and all(result(job) for result in tiers[0])
 
-    def job_valid(self, job: JobInfo) -> Invalid | None:
+    def job_valid(self, job: JobInfo) -> InvalidJob | None:
         """Why the job may not be scheduled; None if it may."""
-        return next(filter(None, (said(job) for said in self._all(self.functions.job_valid, None))), None)
+        return next(
+            filter(None, (result(job) for result in self._enabled_functions(self.functions.job_valid, None))), None
+        )
 
     # Nodes.
 
     def pre_predicate(self, task: TaskInfo) -> FitError | None:
         """Why the task fits on no node at all; None if some may do."""
-        asked = self._all(self.functions.pre_predicates, Flag.PREDICATE)
-        return next(filter(None, (said(task) for said in asked)), None)
+        asked = self._enabled_functions(self.functions.pre_predicates, EnabledFlag.PREDICATE)
+        return next(filter(None, (result(task) for result in asked)), None)
 
     def predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         """Why the task does not fit on the node, by the first plugin that rejects it; None if it fits."""
-        for said in self._all(self.functions.predicates, Flag.PREDICATE):
-            if (error := said(task, node)) is not None:
+        for result in self._enabled_functions(self.functions.predicates, EnabledFlag.PREDICATE):
+            if (error := result(task, node)) is not None:
                 return error
         return None
 
     def best_node(self, task: TaskInfo, scores: dict[float, list[NodeInfo]]) -> NodeInfo | None:
         """The node that a plugin picks; None if none does. `scores` has the nodes by score."""
-        asked = self._all(self.functions.best_node, Flag.BEST_NODE)
-        return next(filter(None, (said(task, scores) for said in asked)), None)
+        asked = self._enabled_functions(self.functions.best_node, EnabledFlag.BEST_NODE)
+        return next(filter(None, (result(task, scores) for result in asked)), None)
 
     def node_scores(
         self, task: TaskInfo, nodes: Sequence[NodeInfo], known: dict[str, tuple[int, float]] | None = None
     ) -> dict[str, float]:
         """The sum of the plugins' scores, by node; `known` caches per-node scores with the node's `changes`."""
-        one_by_one = list(self._all(self.functions.node_order, Flag.NODE_ORDER))
+        one_by_one = list(self._enabled_functions(self.functions.node_order, EnabledFlag.NODE_ORDER))
         batch: dict[str, float] = {}
-        for said in self._all(self.functions.batch_node_order, Flag.NODE_ORDER):
-            scores = said(task, list(nodes))
+        for result in self._enabled_functions(self.functions.batch_node_order, EnabledFlag.NODE_ORDER):
+            scores = result(task, list(nodes))
             added = {name: batch.get(name, 0.0) + score for name, score in scores.items()} if batch else scores
             batch = {**batch, **added}
         found = {} if known is None else known
         for node in nodes:
             entry = found.get(node.name)
-            if entry is None or entry[0] != node.changes:
-                found[node.name] = node.changes, float(sum(ask(task, node) for ask in one_by_one))
+            if entry is None or entry[0] != node.change_count:
+                found[node.name] = node.change_count, float(sum(ask(task, node) for ask in one_by_one))
         return {node.name: found[node.name][1] + batch.get(node.name, 0.0) for node in nodes}
 
     def hyper_node_scores(self, sub_job: SubJobInfo, hyper_nodes: dict[str, list[NodeInfo]]) -> dict[str, float]:
         """The sum of the plugins' scores, by hyper node."""
         scores = dict.fromkeys(hyper_nodes, 0.0)
-        for said in self._all(self.functions.hyper_node_order, Flag.HYPER_NODE_ORDER):
-            for name, score in said(sub_job, hyper_nodes).items():
+        for result in self._enabled_functions(self.functions.hyper_node_order, EnabledFlag.HYPER_NODE_ORDER):
+            for name, score in result(sub_job, hyper_nodes).items():
                 if name in scores:
                     scores[name] += score
         return scores
 
-    def job_gradients(self, job: JobInfo, below: HyperNodeInfo, purpose: Purpose) -> Gradients:
+    def job_gradients(self, job: JobInfo, below: HyperNodeInfo, purpose: Purpose) -> HyperNodeGradients:
         """Candidate hyper nodes for a job at or below `below`, preferred group first; without a plugin only `below`."""
-        for said in self._all(self.functions.job_gradients, Flag.HYPER_NODE_GRADIENT):
-            return said(job, below, purpose)
+        for result in self._enabled_functions(self.functions.job_gradients, EnabledFlag.HYPER_NODE_GRADIENT):
+            return result(job, below, purpose)
         return [[below]]
 
-    def sub_job_gradients(self, sub_job: SubJobInfo, below: HyperNodeInfo, purpose: Purpose) -> Gradients:
+    def sub_job_gradients(self, sub_job: SubJobInfo, below: HyperNodeInfo, purpose: Purpose) -> HyperNodeGradients:
         """As `job_gradients`, for a sub-job."""
-        for said in self._all(self.functions.sub_job_gradients, Flag.HYPER_NODE_GRADIENT):
-            return said(sub_job, below, purpose)
+        for result in self._enabled_functions(self.functions.sub_job_gradients, EnabledFlag.HYPER_NODE_GRADIENT):
+            return result(sub_job, below, purpose)
         return [[below]]
 
     # Topology-aware preemption, which tries evictions on copies of nodes.
 
     def simulate_allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
         """True unless a plugin forbids the queue to take this task in a trial."""
-        return all(said(queue, task) for said in self._all(self.functions.simulate_allocatable, Flag.ALLOCATABLE))
+        return all(
+            result(queue, task)
+            for result in self._enabled_functions(self.functions.simulate_allocatable, EnabledFlag.ALLOCATABLE)
+        )
 
     def simulate_predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         """Why the task does not fit on the copy of a node; None if it does."""
-        asked = self._all(self.functions.simulate_predicate, Flag.PREDICATE)
-        return next(filter(None, (said(task, node) for said in asked)), None)
+        asked = self._enabled_functions(self.functions.simulate_predicate, EnabledFlag.PREDICATE)
+        return next(filter(None, (result(task, node) for result in asked)), None)
 
     def simulate_remove(self, preemptor: TaskInfo, task: TaskInfo, node: NodeInfo) -> None:
         """Notify the plugins that a task is removed from the copy of a node."""
-        for tell in self._simulating(self.functions.simulate_remove):
+        for tell in self._simulation_functions(self.functions.simulate_remove):
             tell(preemptor, task, node)
 
     def simulate_add(self, preemptor: TaskInfo, task: TaskInfo, node: NodeInfo) -> None:
         """Notify the plugins that a task is put back on the copy of a node."""
-        for tell in self._simulating(self.functions.simulate_add):
+        for tell in self._simulation_functions(self.functions.simulate_add):
             tell(preemptor, task, node)
 
-    def _simulating(self, registered: Mapping[str, F]) -> Iterable[F]:
+    def _simulation_functions(self, registered: Mapping[str, F]) -> Iterable[F]:
         for option in (option for tier in self.tiers for option in tier if option.name in registered):
-            if option.enabled & {Flag.PREEMPTABLE, Flag.ALLOCATABLE}:
+            if option.enabled & {EnabledFlag.PREEMPTABLE, EnabledFlag.ALLOCATABLE}:
                 yield registered[option.name]
 
 
-def _agreed(tiers: Iterable[Iterable[Victims]]) -> list[TaskInfo] | None:
+def _first_tier_victims(tiers: Iterable[Iterable[VictimsVote]]) -> list[TaskInfo] | None:
     """The victims of the first tier that names any.
 
     An empty vote ends its tier without a decision. Where two lists have nothing in common, the next plugin of the tier

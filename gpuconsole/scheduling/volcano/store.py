@@ -28,23 +28,23 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.task import GROUP_NAME, DraResource, TaskInfo, TaskStatus, group_of
 from gpuconsole.scheduling.volcano.jobs.pod_group import PREFIX, QUEUE_NAME, group_of_pod
-from gpuconsole.scheduling.volcano.session import ClusterInfo, OpenBudget
+from gpuconsole.scheduling.volcano.session import BudgetAllowance, ClusterInfo
 
 
-def grouped(pod: Pod) -> Pod:
+def with_pod_group(pod: Pod) -> Pod:
     """Prepare a pod of Volcano for a session: its PodGroup is in the annotations, and its uid is its key (for ties)."""
     if group_of(pod):
         return replace(pod, uid=pod.key)
-    return replace(pod, uid=pod.key, annotations={**pod.annotations, GROUP_NAME: _made_name(pod)})
+    return replace(pod, uid=pod.key, annotations={**pod.annotations, GROUP_NAME: _group_name(pod)})
 
 
-def ungrouped(pod: Pod) -> Pod:
+def without_pod_group(pod: Pod) -> Pod:
     """Prepare a pod of another scheduler for a session: without a PodGroup, it only uses resources of its node."""
     others = {key: value for key, value in pod.annotations.items() if key != GROUP_NAME}
     return replace(pod, uid=pod.key, annotations=others)
 
 
-def _made_name(pod: Pod) -> str:
+def _group_name(pod: Pod) -> str:
     """The name of the PodGroup: that of a gang with a PodGroup, else made from `Kind/name` of the gang or of
     the owner.
     """
@@ -57,19 +57,19 @@ def _made_name(pod: Pod) -> str:
 def group_for(pod: Pod, phases: Mapping[str, str]) -> PodGroup:
     """The PodGroup of a grouped pod for which no object exists; `phases` are those set by earlier sessions."""
     key = group_of(pod)
-    made = group_of_pod(pod, key.rpartition("/")[2], {}, pod.gang_size if pod.gang else 1)
+    created = group_of_pod(pod, key.rpartition("/")[2], {}, pod.gang_size if pod.gang else 1)
     return replace(
-        made,
+        created,
         created=pod.created,
-        queue=_queue(pod),
-        priority_class=pod.labels.get(RAY_PRIORITY, made.priority_class),
+        queue=_queue_of(pod),
+        priority_class=pod.labels.get(RAY_PRIORITY, created.priority_class),
         # minResources of the gang are unknown from one pod, so the enqueue action does not check them.
         min_resources=None,
         phase=phases.get(key, "Pending"),
     )
 
 
-def _queue(pod: Pod) -> str:
+def _queue_of(pod: Pod) -> str:
     for place in (pod.annotations, pod.labels, pod.template.annotations, pod.template.labels):
         if QUEUE_NAME in place:
             return place[QUEUE_NAME]
@@ -84,13 +84,13 @@ class ResourceClaimMissing(Exception):
 def set_claims(task: TaskInfo, claims: Mapping[str, ResourceClaim]) -> None:
     """Set a task's DRA requests (buildTaskDRAInfo); they stay empty while one of its claims is missing."""
     try:
-        by_claim = claimed(task.pod, claims)
+        by_claim = claimed_devices(task.pod, claims)
     except ResourceClaimMissing:
         return
-    task.dra, task.claim_dra, task.claim_keys = total(by_claim), by_claim, tuple(sorted(by_claim))
+    task.dra, task.claim_dra, task.claim_keys = total_devices(by_claim), by_claim, tuple(sorted(by_claim))
 
 
-def claimed(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str, DraResource]]:
+def claimed_devices(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str, DraResource]]:
     """Claimed devices by claim (`namespace/name`) and device class.
 
     Requests with alternatives or for all devices do not count. The capacity that a request names is multiplied by its
@@ -100,8 +100,8 @@ def claimed(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str
         ResourceClaimMissing: a claim that the pod names does not exist.
     """
     found: dict[str, dict[str, DraResource]] = {}
-    for named in pod.template.resource_claims:
-        key = f"{pod.namespace}/{_name(pod, named)}"
+    for reference in pod.template.resource_claims:
+        key = f"{pod.namespace}/{_claim_name(pod, reference)}"
         claim = claims.get(key)
         if claim is None:
             raise ResourceClaimMissing(key)
@@ -116,7 +116,7 @@ def claimed(pod: Pod, claims: Mapping[str, ResourceClaim]) -> dict[str, dict[str
     return found
 
 
-def total(by_claim: Mapping[str, Mapping[str, DraResource]]) -> dict[str, DraResource]:
+def total_devices(by_claim: Mapping[str, Mapping[str, DraResource]]) -> dict[str, DraResource]:
     """Sum the devices of all claims, by device class."""
     result: dict[str, DraResource] = {}
     for asked in by_claim.values():
@@ -125,17 +125,17 @@ def total(by_claim: Mapping[str, Mapping[str, DraResource]]) -> dict[str, DraRes
     return result
 
 
-def _name(pod: Pod, named: PodClaim) -> str:
+def _claim_name(pod: Pod, reference: PodClaim) -> str:
     """The name of the claim: as the pod says, or that of the claim created from a template."""
-    return named.claim or f"{pod.name}-{named.name}"
+    return reference.claim or f"{pod.name}-{reference.name}"
 
 
-DONE = frozenset((TaskStatus.SUCCEEDED, TaskStatus.FAILED))
+DONE_PHASES = frozenset((TaskStatus.SUCCEEDED, TaskStatus.FAILED))
 NO_CLAIMS: Mapping[str, ResourceClaim] = {}
 NO_PRIORITIES: Mapping[str, int] = {}
 
 
-def gather(
+def build_cluster_info(
     *,
     nodes: Iterable[NodeInfo],
     pods: Iterable[Pod],
@@ -153,7 +153,7 @@ def gather(
     only uses resources of its node. Jobs whose queue does not exist are left out.
     """
     cluster = ClusterInfo(now=now)
-    cluster.nodes = {node.name: node.fresh() for node in nodes}
+    cluster.nodes = {node.name: node.without_tasks() for node in nodes}
     cluster.queues = {queue.name: QueueInfo(queue) for queue in queues}
     jobs: dict[str, JobInfo] = {}
     for group in groups:
@@ -166,7 +166,7 @@ def gather(
         if pod.template.resource_claims and claims:
             set_claims(task, claims)
         node = cluster.nodes.get(task.node_name)
-        if node is not None and task.status not in DONE:
+        if node is not None and task.status not in DONE_PHASES:
             node.add_task(task)
         if task.job in jobs:
             jobs[task.job].add_task(task)
@@ -198,21 +198,21 @@ class VolcanoStore:
         self.volumes: dict[str, PersistentVolume] = {}
         self.volume_claims: dict[str, PersistentVolumeClaim] = {}
         self.hyper_nodes = HyperNodes()
-        self._described: dict[str, NodeInfo] = {}
+        self._node_infos: dict[str, NodeInfo] = {}
         """Nodes without tasks, as sessions start with them: copying is faster than parsing their resources."""
         self.phases: dict[str, str] = {}
         """Phases of PodGroups that have no object, by key."""
         self._tasks: dict[str, TaskInfo] = {}
         """Tasks as sessions start with them, by pod, without DRA requests."""
-        self._made: dict[str, tuple[Pod, PodGroup]] = {}
+        self._created_groups: dict[str, tuple[Pod, PodGroup]] = {}
         """The PodGroup created for a pod that has none, by pod."""
-        self._waiting: set[str] = set()
+        self._pending: set[str] = set()
         """Keys of pods that can be scheduled and have no node."""
 
     @property
-    def any_waiting(self) -> bool:
+    def has_pending(self) -> bool:
         """True if a pod is pending or a PodGroup waits to be enqueued."""
-        return bool(self._waiting) or any(group.phase in ("", "Pending") for group in self.groups.values())
+        return bool(self._pending) or any(group.phase in ("", "Pending") for group in self.groups.values())
 
     def apply(self, obj: Object) -> bool:
         """Apply an object that appeared or changed; True if that may change what a session decides."""
@@ -220,12 +220,12 @@ class VolcanoStore:
             case Pod():
                 old = self.pods.get(obj.key)
                 self.assume(obj)
-                return old is None or _matters(old) != _matters(obj)
+                return old is None or _relevant_fields(old) != _relevant_fields(obj)
             case Node():
                 if self.nodes.get(obj.name) == obj:
                     return False
                 self.nodes[obj.name] = obj
-                self._described[obj.name] = NodeInfo(obj)
+                self._node_infos[obj.name] = NodeInfo(obj)
                 self.hyper_nodes.set_node(obj)
                 return True
             case HyperNode():
@@ -242,13 +242,13 @@ class VolcanoStore:
         """Apply the deletion of an object; True if that may change what a session decides."""
         match table:
             case "pods":
-                self._waiting.discard(key)
+                self._pending.discard(key)
                 self._tasks.pop(key, None)
-                self._made.pop(key, None)
+                self._created_groups.pop(key, None)
                 return self.pods.pop(key, None) is not None
             case "nodes":
                 self.hyper_nodes.delete_node(key)
-                self._described.pop(key, None)
+                self._node_infos.pop(key, None)
                 return self.nodes.pop(key, None) is not None
             case "hyper_nodes":
                 self.hyper_nodes.delete(key)
@@ -260,9 +260,9 @@ class VolcanoStore:
         """Store a pod as observed or as decided."""
         self.pods[pod.key] = pod
         if pod.node or pod.done or pod.deleted or pod.gates:
-            self._waiting.discard(pod.key)
+            self._pending.discard(pod.key)
         else:
-            self._waiting.add(pod.key)
+            self._pending.add(pod.key)
 
     def set_phase(self, key: str, phase: str) -> bool:
         """Store the phase of a PodGroup; True if it changed and the PodGroup has an object."""
@@ -278,26 +278,26 @@ class VolcanoStore:
     def cluster(self, now: Time) -> ClusterInfo:
         """Build the snapshot for one session."""
         groups = {key: self._with_queue(group) for key, group in self.groups.items()}
-        made: dict[str, Pod] = {}
+        created: dict[str, Pod] = {}
         for _, pod in sorted(self.pods.items()):
             key = group_of(pod)
             if key and key not in groups:
                 groups[key] = self._group_for(pod, key)
-                made[key] = pod
-        self.phases = {key: phase for key, phase in self.phases.items() if key in made}
-        over = self._over(groups, made)
-        cluster = gather(
-            nodes=self._described.values(),
+                created[key] = pod
+        self.phases = {key: phase for key, phase in self.phases.items() if key in created}
+        over = self._finished_groups(groups, created)
+        cluster = build_cluster_info(
+            nodes=self._node_infos.values(),
             pods=[pod for pod in self.pods.values() if group_of(pod) not in over] if over else self.pods.values(),
             groups=[group for key, group in groups.items() if key not in over],
-            queues=self._all_queues(),
+            queues=self._queues_with_defaults(),
             priorities={name: known.value for name, known in self.classes.items()},
             default_priority=next((known.value for known in self.classes.values() if known.global_default), 0),
             claims=self.claims,
             task_of=self._task,
             now=now,
         )
-        for key, pod in made.items():
+        for key, pod in created.items():
             if key in cluster.jobs and not pod.template.priority_class:
                 cluster.jobs[key].priority = pod.priority
         tree = self.hyper_nodes
@@ -308,26 +308,30 @@ class VolcanoStore:
         for _, quota in sorted(self.quotas.items()):
             cluster.quotas.setdefault(quota.namespace, []).append(quota)
         cluster.numa = dict(self.numa)
-        cluster.stock = DraInventory(classes=self.device_classes, slices=self.slices, claims=self.claims)
+        cluster.inventory = DraInventory(classes=self.device_classes, slices=self.slices, claims=self.claims)
         cluster.storage = Storage(
             claims=self.volume_claims, volumes=self.volumes, classes=self.storage_classes, limits=self.csi_nodes
         )
-        cluster.budgets = [self._open(budget) for _, budget in sorted(self.budgets.items())]
+        cluster.budgets = [self._budget_allowance(budget) for _, budget in sorted(self.budgets.items())]
         return cluster
 
     def fork(self) -> "VolcanoStore":
         """An independent copy."""
-        twin = VolcanoStore(self._default_queue)
-        twin.nodes, twin.pods, twin.groups = self.nodes.copy(), self.pods.copy(), self.groups.copy()
-        twin.queues, twin.classes, twin.claims = self.queues.copy(), self.classes.copy(), self.claims.copy()
-        twin.quotas, twin.numa = self.quotas.copy(), self.numa.copy()
-        twin.storage_classes, twin.csi_nodes = self.storage_classes.copy(), self.csi_nodes.copy()
-        twin.volumes, twin.volume_claims = self.volumes.copy(), self.volume_claims.copy()
-        twin.device_classes, twin.slices = self.device_classes.copy(), self.slices.copy()
-        twin._waiting, twin._described = self._waiting.copy(), self._described.copy()
-        twin._tasks, twin._made = self._tasks.copy(), self._made.copy()
-        twin.budgets, twin.hyper_nodes, twin.phases = self.budgets.copy(), self.hyper_nodes.fork(), self.phases.copy()
-        return twin
+        copied = VolcanoStore(self._default_queue)
+        copied.nodes, copied.pods, copied.groups = self.nodes.copy(), self.pods.copy(), self.groups.copy()
+        copied.queues, copied.classes, copied.claims = self.queues.copy(), self.classes.copy(), self.claims.copy()
+        copied.quotas, copied.numa = self.quotas.copy(), self.numa.copy()
+        copied.storage_classes, copied.csi_nodes = self.storage_classes.copy(), self.csi_nodes.copy()
+        copied.volumes, copied.volume_claims = self.volumes.copy(), self.volume_claims.copy()
+        copied.device_classes, copied.slices = self.device_classes.copy(), self.slices.copy()
+        copied._pending, copied._node_infos = self._pending.copy(), self._node_infos.copy()
+        copied._tasks, copied._created_groups = self._tasks.copy(), self._created_groups.copy()
+        copied.budgets, copied.hyper_nodes, copied.phases = (
+            self.budgets.copy(),
+            self.hyper_nodes.fork(),
+            self.phases.copy(),
+        )
+        return copied
 
     def _tables(self) -> dict[str, dict[str, Any]]:
         return {
@@ -346,16 +350,18 @@ class VolcanoStore:
             "persistent_volume_claims": self.volume_claims,
         }
 
-    def _open(self, budget: PodDisruptionBudget) -> OpenBudget:
+    def _budget_allowance(self, budget: PodDisruptionBudget) -> BudgetAllowance:
         pods = self.pods.values()
-        return open_budget(budget, pods, (pod.key for pod in pods if pod.node and not pod.done and not pod.deleted))
+        return budget_allowance(
+            budget, pods, (pod.key for pod in pods if pod.node and not pod.done and not pod.deleted)
+        )
 
-    def _over(self, groups: Mapping[str, PodGroup], made: Iterable[str]) -> set[str]:
+    def _finished_groups(self, groups: Mapping[str, PodGroup], created: Iterable[str]) -> set[str]:
         """PodGroups without an object that are Completed and whose pods are all done: they no longer count.
 
         The first of each queue stays, because plugins divide the cluster among queues with jobs, in the jobs' order.
         """
-        over = {key for key in made if self.phases.get(key) == COMPLETED}
+        over = {key for key in created if self.phases.get(key) == COMPLETED}
         over.difference_update([group_of(pod) for pod in self.pods.values() if not pod.done])
         if over:
             first: dict[str, str] = {}
@@ -368,30 +374,30 @@ class VolcanoStore:
         known = self._tasks.get(pod.key)
         if known is None or known.pod is not pod:
             known = self._tasks[pod.key] = TaskInfo(pod)
-        return known.clone()
+        return known.copy()
 
     def _group_for(self, pod: Pod, key: str) -> PodGroup:
-        known = self._made.get(pod.key)
+        known = self._created_groups.get(pod.key)
         if known is None or known[0] is not pod or known[1].phase != self.phases.get(key, "Pending"):
-            known = self._made[pod.key] = pod, self._with_queue(group_for(pod, self.phases))
+            known = self._created_groups[pod.key] = pod, self._with_queue(group_for(pod, self.phases))
         return known[1]
 
     def _with_queue(self, group: PodGroup) -> PodGroup:
         return group if group.queue else replace(group, queue=self._default_queue)
 
-    def _all_queues(self) -> list[VolcanoQueue]:
+    def _queues_with_defaults(self) -> list[VolcanoQueue]:
         """The queues, including those that Volcano creates at start-up."""
-        made = (VolcanoQueue(name=self._default_queue), VolcanoQueue(name=ROOT, reclaimable=False))
-        missing = [queue for queue in made if queue.name not in self.queues]
+        created = (VolcanoQueue(name=self._default_queue), VolcanoQueue(name=ROOT, reclaimable=False))
+        missing = [queue for queue in created if queue.name not in self.queues]
         return [*self.queues.values(), *missing]
 
 
-def _matters(pod: Pod) -> Pod:
+def _relevant_fields(pod: Pod) -> Pod:
     """The pod without the fields that Volcano itself sets."""
     return replace(pod, message="", reason="", nominated_node="")
 
 
-def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Iterable[str]) -> OpenBudget:
+def budget_allowance(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Iterable[str]) -> BudgetAllowance:
     """A budget with its allowed disruptions: healthy pods above the required number, as in Kubernetes.
 
     `pods` are those of the cluster, `healthy` the keys of those that are ready.
@@ -403,4 +409,4 @@ def open_budget(budget: PodDisruptionBudget, pods: Iterable[Pod], healthy: Itera
     ]
     ready = set(healthy)
     allowed = budget.allowed(len(covered), sum(pod.key in ready for pod in covered))
-    return OpenBudget(namespace=budget.namespace, selector=budget.selector, allowed=allowed)
+    return BudgetAllowance(namespace=budget.namespace, selector=budget.selector, allowed=allowed)

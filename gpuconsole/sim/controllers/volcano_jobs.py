@@ -22,22 +22,29 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoQueue, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs.job_plugins import on_pod
-from gpuconsole.scheduling.volcano.jobs.pod_group import group_name, group_of, updated
-from gpuconsole.scheduling.volcano.jobs.pods import VolumeClaimMissing, action_message, initial, kill, sync, with_claims
+from gpuconsole.scheduling.volcano.jobs.job_plugins import apply_plugins
+from gpuconsole.scheduling.volcano.jobs.pod_group import group_name, group_of, updated_group
+from gpuconsole.scheduling.volcano.jobs.pods import (
+    VolumeClaimMissing,
+    action_message,
+    initial_status,
+    plan_kill,
+    plan_sync,
+    with_claims,
+)
 from gpuconsole.scheduling.volcano.jobs.requests import (
     SYNC,
-    Delayed,
+    DelayedAction,
     JobRequest,
-    added,
+    add_delayed,
+    cancel_obsolete,
+    cancel_replaced,
+    choose_action,
     event_of_change,
     is_outdated,
-    outlived,
-    react,
     request_of,
     request_of_group,
     request_of_job,
-    settled,
     target_of,
 )
 from gpuconsole.scheduling.volcano.jobs.states import (
@@ -45,7 +52,7 @@ from gpuconsole.scheduling.volcano.jobs.states import (
     OUT_OF_SYNC,
     ActionPlan,
     ControllerCall,
-    course,
+    plan_action,
     queue_command,
     queue_refusal,
     spec_of,
@@ -117,7 +124,7 @@ def ensure_group(world: World, job: Job) -> PodGroup:
     classes: dict[str, int] = {known.name: known.value for known in _classes(world)}
     found: PodGroup | None = world.state.get(PodGroup, group_key(job))
     if found is not None:
-        wanted = updated(found, job, classes)
+        wanted = updated_group(found, job, classes)
     else:
         fresh = group_of(job, classes)
         uid, phase = world.uid("PodGroup", fresh.key), first_group_phase(world.policy)
@@ -211,7 +218,7 @@ def enlist_pods(world: World, job: Job, made: Sequence[Pod]) -> bool:
 
 
 def _finished(world: World, job: Job, pod: Pod) -> Pod:
-    whole = on_pod(job, pod)
+    whole = apply_plugins(job, pod)
     return replace(
         whole,
         uid=world.uid("Pod", pod.key),
@@ -385,11 +392,11 @@ def _handle(world: World, request: JobRequest) -> None:
     if job is None:
         world.delays.pop(request.job, None)
         return
-    delays = outlived(world.delays.get(job.key, {}), request)
-    reaction = react(job, request)
+    delays = cancel_obsolete(world.delays.get(job.key, {}), request)
+    reaction = choose_action(job, request)
     if reaction.delay:
-        delayed = Delayed(request=request, action=reaction.action, due=world.now + reaction.delay)
-        later = added(delays, delayed)
+        delayed = DelayedAction(request=request, action=reaction.action, due=world.now + reaction.delay)
+        later = add_delayed(delays, delayed)
         if later is not delays:
             world.kernel.at(delayed.due, ActLater(job.key, request.pod))
         world.delays[job.key] = dict(later)
@@ -402,7 +409,7 @@ def _handle(world: World, request: JobRequest) -> None:
 
 def _syncs_next(world: World, job: Job) -> bool:
     """True if the next request only syncs the same job: one sync is enough for both."""
-    return bool(world.requests) and world.requests[0].job == job.key and react(job, world.requests[0]) == SYNC
+    return bool(world.requests) and world.requests[0].job == job.key and choose_action(job, world.requests[0]) == SYNC
 
 
 def act(world: World, timer: ActLater) -> None:
@@ -416,12 +423,12 @@ def act(world: World, timer: ActLater) -> None:
 
 def execute(world: World, job: Job, action: JobAction, request: JobRequest) -> None:
     """Run an action in the job's phase; delayed actions with the same target are cancelled."""
-    chosen = course(job, action, target_of(action, request))
+    chosen = plan_action(job, action, target_of(action, request))
     if chosen.call is ControllerCall.SYNC:
         _sync(world, job, chosen)
     else:
         _kill(world, job, chosen, action)
-    left = settled(world.delays.get(job.key, {}), action, request)
+    left = cancel_replaced(world.delays.get(job.key, {}), action, request)
     if left:
         world.delays[job.key] = dict(left)
     else:
@@ -429,7 +436,7 @@ def execute(world: World, job: Job, action: JobAction, request: JobRequest) -> N
 
 
 def _sync(world: World, job: Job, chosen: ActionPlan) -> None:
-    begun = replace(job, volcano_status=initial(job, world.now))
+    begun = replace(job, volcano_status=initial_status(job, world.now))
     try:
         begun = ensure_claims(world, begun)
     except VolumeClaimMissing as problem:
@@ -440,7 +447,7 @@ def _sync(world: World, job: Job, chosen: ActionPlan) -> None:
         return
     group = ensure_group(world, begun)
     whole = replace(begun, pod_sets=defaulted_sets(world, job.namespace, job.pod_sets))
-    synced = sync(whole, pods_of_job(world, job), group.phase, world.now, chosen.update)
+    synced = plan_sync(whole, pods_of_job(world, job), group.phase, world.now, chosen.update)
     try:
         complete = enlist_pods(world, whole, synced.create)
     except ValueError as problem:
@@ -470,7 +477,7 @@ def _retry(world: World, job: Job) -> None:
 
 def _kill(world: World, job: Job, chosen: ActionPlan, action: JobAction) -> None:
     members = pods_of_job(world, job)
-    killing = kill(job, members, chosen, world.now)
+    killing = plan_kill(job, members, chosen, world.now)
     if killing is None:
         return
     if killing.delete:

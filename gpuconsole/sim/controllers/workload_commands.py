@@ -87,7 +87,7 @@ def volcano_job_named(world: World, key: str) -> Job | None:
 def scaled_volcano_job(world: World, before: Job, job: Job) -> Refusal:
     """Scale the tasks of a Volcano Job from `before` to `job`, as far as Volcano's webhook allows."""
     for task in tasks_of(job):
-        if task.least > task.replicas:
+        if task.min_available > task.replicas:
             return f"'minAvailable' must be <= 'replicas' in task: {task.name}"
     if spec_of(job).min_available > total_replicas(job):
         return "job 'minAvailable' must not be greater than total replicas"

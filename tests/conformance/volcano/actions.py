@@ -7,8 +7,8 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions.allocate import pending_tasks
 from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch, TaskPlacement
-from gpuconsole.scheduling.volcano.actions.gang_eviction import MOST_DOMAINS, GangOptions
-from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains
+from gpuconsole.scheduling.volcano.actions.gang_eviction import MAX_DOMAINS, GangOptions
+from gpuconsole.scheduling.volcano.api.hyper_nodes import ROOT_NAME, HyperNodeDomains
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
@@ -26,7 +26,7 @@ def _nominated(table: Table, case: Case) -> Sequence[str]:
     """The pinned domain is used up: nothing is nominated afterwards."""
     session = common.opened(common.settings(table, case), case.input)
     for job in session.jobs.values():
-        job.sub_jobs[job.uid].nominated_hyper_node = TOP
+        job.sub_jobs[job.uid].nominated_hyper_node = ROOT_NAME
     common.act(session)
     left = [sub.nominated_hyper_node for job in session.jobs.values() for sub in job.sub_jobs.values()]
     return [*common.differences(table, session, case), *compare("nominated", set(left), {""})]
@@ -49,7 +49,7 @@ def _not_nominated(table: Table, case: Case) -> Sequence[str]:
     )
     session = VolcanoSession(VolcanoConfiguration(tiers=()), cluster, plugins={})
     search = DomainSearch(session, TaskPlacement(session, remembers=True))
-    plan = search.nominated_places(job.sub_jobs[job.uid], Heap(session.task_first, [task]), {leaf.name})
+    plan = search.nominated_nodes(job.sub_jobs[job.uid], Heap(session.task_precedes, [task]), {leaf.name})
     return list(compare("plan", plan, None))
 
 
@@ -97,8 +97,8 @@ def _picked(table: Table, case: Case) -> Sequence[str]:
 
 
 def _domains_by_default(table: Table, case: Case) -> Sequence[str]:
-    options = GangOptions.of(VolcanoArguments({"maxDomains": case.input["value"]}))
-    return list(compare("domains", options.most_domains, MOST_DOMAINS))
+    options = GangOptions.from_arguments(VolcanoArguments({"maxDomains": case.input["value"]}))
+    return list(compare("domains", options.max_domains, MAX_DOMAINS))
 
 
 AREAS = {

@@ -25,7 +25,7 @@ ABOUT = 0.1
 def _waiting(session: VolcanoSession) -> TaskInfo:
     """The job's only task that waits; it knows the domain that the PodGroup's annotation names."""
     (job,) = session.jobs.values()
-    (task,) = job.of_status(TaskStatus.PENDING).values()
+    (task,) = job.tasks_with_status(TaskStatus.PENDING).values()
     assert job.pod_group is not None
     task.hyper_node = job.pod_group.annotations.get("volcano.sh/job-allocated-hypernode", "")
     return task
@@ -73,8 +73,8 @@ def _new(table: Table, case: Case) -> Sequence[str]:
     return [
         *compare("weight", plugin.weight, weight.get("GlobalWeight", 0)),
         *compare("weights", plugin.weights, weights),
-        *compare("packs", plugin.packs_normal, normal.get("hyperNodeBinPackingEnable", False)),
-        *compare("fading", plugin.fading, float(normal.get("hyperNodeBinPackingFading", 0))),
+        *compare("packs", plugin.packs_normal_pods, normal.get("hyperNodeBinPackingEnable", False)),
+        *compare("fading", plugin.tier_weight_factor, float(normal.get("hyperNodeBinPackingFading", 0))),
     ]
 
 
@@ -83,7 +83,7 @@ def _gradient(table: Table, case: Case) -> Sequence[str]:
     session = _tree(table.fixtures)
     plugin = next(plugin for plugin in session.plugins if isinstance(plugin, NetworkTopologyAwarePlugin))
     first = "hn-1-0"
-    room = plugin.rooms[first]
+    room = plugin.domain_resources[first]
     room.idle = objects.resource(case.input.get("idleResource"))
     room.future_idle = objects.resource(case.input.get("futureIdleResource"))
     asked = objects.resource(case.input.get("minResource"))
@@ -198,7 +198,7 @@ def _sums(table: Table, case: Case) -> Sequence[str]:
     for tier, count in enumerate(case.input["hyperNodeNumbers"], start=1):
         each = case.input["nodeNumber"] // count
         for number in range(count):
-            room = plugin.rooms[f"hypernode-tier-{tier}-index-{number}"]
+            room = plugin.domain_resources[f"hypernode-tier-{tier}-index-{number}"]
             got = [(room.allocatable.get(name), room.used.get(name)) for name in HALF]
             differences += compare("room", got, [(each * most, each * most / 2) for most in (100_000, 8000, 10_000)])
     return differences

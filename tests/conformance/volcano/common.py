@@ -10,22 +10,28 @@ from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains, HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
-from gpuconsole.scheduling.volcano.config import Flag, Tier, VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
+from gpuconsole.scheduling.volcano.config import (
+    EnabledFlag,
+    Tier,
+    VolcanoArguments,
+    VolcanoConfiguration,
+    VolcanoPluginOption,
+)
 from gpuconsole.scheduling.volcano.engine import phase_of
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import ClusterInfo, Sharding, VolcanoPlugin, VolcanoSession
-from gpuconsole.scheduling.volcano.store import gather
+from gpuconsole.scheduling.volcano.store import build_cluster_info
 from tests.conformance.tables import Case, Table, compare
 from tests.conformance.volcano import objects
 
 Document = Mapping[str, Any]
-FLAGS = {flag.value: flag for flag in Flag}
+FLAGS = {flag.value: flag for flag in EnabledFlag}
 
 
 def cluster(case: Document) -> ClusterInfo:
     """What the cache of the harness holds after the case's objects were added."""
     classes = [objects.priority_class(document) for document in case.get("PriClass") or ()]
-    made = gather(
+    made = build_cluster_info(
         nodes=[NodeInfo(objects.node(document)) for document in case.get("Nodes") or ()],
         pods=[objects.pod(document) for document in case.get("Pods") or ()],
         groups=[objects.pod_group(document) for document in case.get("PodGroups") or ()],
@@ -36,7 +42,7 @@ def cluster(case: Document) -> ClusterInfo:
     )
     made.domains = domains(case)
     made.storage = _storage(case)
-    made.stock = DraInventory(
+    made.inventory = DraInventory(
         classes=_things(case, "DeviceClasses"),
         slices=_things(case, "ResourceSlices"),
         claims=_things(case, "ResourceClaims"),
@@ -62,7 +68,7 @@ def domains(case: Document) -> HyperNodeDomains:
         described = document.get("HyperNode")
         infos[name] = HyperNodeInfo(name, tier=document.get("tier") or 0)
         if described:
-            infos[name] = HyperNodeInfo.of(objects.hyper_node({"metadata": {"name": name}, **described}))
+            infos[name] = HyperNodeInfo.from_object(objects.hyper_node({"metadata": {"name": name}, **described}))
     for info in infos.values():
         for member in info.members:
             if member.type == "HyperNode" and member.exact:
@@ -176,13 +182,13 @@ def _check_domains(session: VolcanoSession, case: Case) -> Iterator[str]:
     yield from compare("binds", len(session.binds), case.want.get("ExpectBindsNum", 0))
     if case.want.get("MinimalBindCheck"):
         return
-    counts = Counter(session.domains.lowest_of(task.node_name) for task in session.binds)
+    counts = Counter(session.domains.lowest_domain_of(task.node_name) for task in session.binds)
     yield from compare("per hyper node", sorted(counts.values()), case.want.get("ExpectBindNumsInHyperNode") or [])
 
 
 def binds(session: VolcanoSession) -> dict[str, str]:
     """Pod → node of what was bound: a pod whose claims have to be bound first waits for who does not run here."""
-    return {task.key: task.node_name for task in session.binds if task.key not in session.promised}
+    return {task.key: task.node_name for task in session.binds if task.key not in session.assumed_volumes}
 
 
 CHECKS_BY_NAME: Mapping[str, Callable[[VolcanoSession, Case], Iterator[str]]] = {

@@ -28,17 +28,19 @@ def _in_force(table: Table, case: Case) -> Sequence[str]:
         arguments=VolcanoArguments({argument: case.input[field] for field, argument in SWITCHES.items()}),
     )
     gates = {"DynamicResourceAllocation": case.input["enableDRA"]}
-    session = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), ClusterInfo(gates=gates), plugins=PLUGINS)
+    session = VolcanoSession(
+        VolcanoConfiguration(tiers=((option,),)), ClusterInfo(feature_gates=gates), plugins=PLUGINS
+    )
     (plugin,) = session.plugins
     assert isinstance(plugin, PredicatesPlugin)
     # What is kept for a pod that got a node is bound before the pod is: both are one thing here.
     found = {
         "Filter": [one.name for one in plugin.filters],
-        "StableFilter": [one.name for one in plugin.stable],
-        "Prefilter": [one.name for one in plugin.preparing],
-        "Reserve": [one.name for one in plugin.reserving],
-        "PreBind": [one.name for one in plugin.reserving],
-        "Score": [one.name for one in plugin.scoring],
+        "StableFilter": [one.name for one in plugin.stable_filters],
+        "Prefilter": [one.name for one in plugin.prefilters],
+        "Reserve": [one.name for one in plugin.reserve_filters],
+        "PreBind": [one.name for one in plugin.reserve_filters],
+        "Score": [one.name for one in plugin.score_filters],
     }
     problems: list[str] = []
     for point, names in found.items():
@@ -57,7 +59,7 @@ def _device_timeout(table: Table, case: Case) -> Sequence[str]:
 def _volume_binding(table: Table, case: Case) -> Sequence[str]:
     """Weight, timeout and, as the data leaves out what they are, the number of the shape's points."""
     scores = (case.document.get("featureGates") or {}).get("StorageCapacityScoring", False)
-    found = VolumeBindingArguments.of(VolcanoArguments(case.input["rawArgs"]), scores=scores)
+    found = VolumeBindingArguments.from_arguments(VolcanoArguments(case.input["rawArgs"]), scores=scores)
     wanted = case.want["expected"]
     inner = wanted["VolumeBindingArgs"]
     return [

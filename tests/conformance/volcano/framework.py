@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.volcano import NetworkTopology
-from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, harden, number_tiers
+from gpuconsole.scheduling.volcano.api.hyper_nodes import ROOT_NAME, convert_soft_to_hard, resolve_tier_names
 from gpuconsole.scheduling.volcano.api.job import FitError, FitErrors, JobInfo, PredicateCode, SubJobInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from tests.conformance.tables import Case, Check, Table, compare
@@ -46,7 +46,7 @@ def _adjusted(table: Table, case: Case) -> Sequence[str]:
 def _adjusting(case: Case) -> Iterator[str]:
     for uid, document in case.input["jobs"].items():
         job, want = _job(document), _job(case.want["expectedJobs"][uid])
-        number_tiers(job, case.input.get("nameMap") or {})
+        resolve_tier_names(job, case.input.get("nameMap") or {})
         yield from compare(f"demand of {uid}", job.network_topology, want.network_topology)
         for name, sub_job in want.sub_jobs.items():
             yield from compare(f"demand of {name}", job.sub_jobs[name].network_topology, sub_job.network_topology)
@@ -57,8 +57,8 @@ def _hardened(table: Table, case: Case) -> Sequence[str]:
     differences: list[str] = []
     for document in case.input["jobs"].values():
         job = _job(document)
-        number_tiers(job, case.input.get("nameMap") or {})
-        harden(job, case.input["hyperNodes"][TOP]["tier"])
+        resolve_tier_names(job, case.input.get("nameMap") or {})
+        convert_soft_to_hard(job, case.input["hyperNodes"][ROOT_NAME]["tier"])
         differences += compare("demand", _demand(job.network_topology), _wanted(case))
     return differences
 
@@ -78,7 +78,7 @@ def _converted(table: Table, case: Case) -> Sequence[str]:
     for policy in policies:
         sub_job = SubJobInfo(job.uid, policy["name"], job.uid, objects.sub_group(policy))
         job.sub_jobs[policy["name"]] = sub_job
-    harden(job, table.fixtures["maxTier"])
+    convert_soft_to_hard(job, table.fixtures["maxTier"])
     got = [_demand(job.sub_jobs[policy["name"]].network_topology) for policy in policies]
     modes = case.want.get("wantSubGroupPolicyModes") or ()
     tiers = case.want.get("wantSubGroupPolicyTiers") or ()
@@ -97,9 +97,13 @@ def _helpful(table: Table, case: Case) -> Sequence[str]:
     for uid, document in (case.input.get("status") or {}).items():
         errors = FitErrors()
         for status in document["Status"]:
-            errors.put(document["NodeName"], FitError.saying(PredicateCode(status["Code"]), status["Reason"]))
+            errors.set_error(
+                document["NodeName"], FitError.from_reasons(PredicateCode(status["Code"]), status["Reason"])
+            )
         session.jobs[tasks[uid].job].node_fit_errors[uid] = errors
-    got = {uid: [node.name for node in session.resolvable_nodes(tasks[uid])] for uid in case.want["want"]}
+    got = {
+        uid: [node.name for node in session.nodes_where_preemption_may_help(tasks[uid])] for uid in case.want["want"]
+    }
     return list(compare("nodes", got, {uid: sorted(names) for uid, names in case.want["want"].items()}))
 
 

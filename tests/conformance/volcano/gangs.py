@@ -12,7 +12,7 @@ from gpuconsole.scheduling.volcano.api.job import (
     PredicateCode,
     PredicateStatus,
     SubJobInfo,
-    match_values,
+    match_label_values,
     sub_job_id,
 )
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
@@ -168,7 +168,7 @@ def _job_hard(table: Table, case: Case) -> Sequence[str]:
 
 
 def _values(table: Table, case: Case) -> Sequence[str]:
-    got = match_values(sub_group({"name": "p", **case.input["policy"]}), pod(case.input["pod"]))
+    got = match_label_values(sub_group({"name": "p", **case.input["policy"]}), pod(case.input["pod"]))
     return [*compare("values", list(got), case.want.get("expected") or [])]
 
 
@@ -206,13 +206,13 @@ def _reason(table: Table, case: Case) -> Sequence[str]:
     for member in [*job.tasks.values()]:
         if member.node_name:
             job.update_status(member, TaskStatus.ALLOCATED)
-        member.remember()
+        member.save_transaction()
         job.update_status(member, TaskStatus.PENDING)
     job.fit_error = case.input.get("origin") or ""
     for uid, listed in (case.input.get("nodefes") or {}).items():
         errors = FitErrors()
         for name, error in listed["nodes"].items():
-            errors.put(
+            errors.set_error(
                 name, FitError(tuple(PredicateStatus(PredicateCode.ERROR, line["Reason"]) for line in error["Status"]))
             )
         job.node_fit_errors[uid] = errors
@@ -228,7 +228,7 @@ def _fit_error(table: Table, case: Case) -> Sequence[str]:
         PredicateStatus(PredicateCode(line["Code"]), line.get("Reason", "")) for line in wanted.get("Status") or ()
     )
     who, where = case.input["task"], case.input["node"]
-    got = FitError.saying(PredicateCode.ERROR, *(case.input.get("reason") or ()))
+    got = FitError.from_reasons(PredicateCode.ERROR, *(case.input.get("reason") or ()))
     if case.input.get("status"):
         got = FitError(
             tuple(PredicateStatus(PredicateCode(line["Code"]), line.get("Reason", "")) for line in case.input["status"])
@@ -242,10 +242,10 @@ def _fit_errors(table: Table, case: Case) -> Sequence[str]:
     errors = FitErrors(case.input["fitStr"], case.input["hyperNode"])
     where = case.input["node"]
     if case.input.get("err"):
-        errors.put(where, FitError.saying(PredicateCode.ERROR, case.input["err"]["$error"]))
+        errors.set_error(where, FitError.from_reasons(PredicateCode.ERROR, case.input["err"]["$error"]))
     if case.input.get("fiterr"):
         listed = case.input["fiterr"].get("Status") or ()
-        errors.put(
+        errors.set_error(
             where,
             FitError(tuple(PredicateStatus(PredicateCode(line["Code"]), line.get("Reason", "")) for line in listed)),
         )
@@ -270,7 +270,7 @@ def _node(table: Table, case: Case) -> Sequence[str]:
         *compare("allocatable", info.allocatable, resource(wanted.get("Allocatable"))),
         *compare("capacity", info.capacity, resource(wanted.get("Capacity"))),
         *compare("tasks", seen_all(info.tasks), wanted_all(wanted.get("Tasks"))),
-        *compare("ready", info.ready, (wanted.get("State") or {}).get("Phase") == "Ready"),
+        *compare("ready", info.has_node, (wanted.get("State") or {}).get("Phase") == "Ready"),
     ]
 
 

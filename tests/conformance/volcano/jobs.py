@@ -13,23 +13,23 @@ from gpuconsole.model.resources import amount
 from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.jobs import pod_group as groups
-from gpuconsole.scheduling.volcano.jobs.job_plugins import UnknownPlugin, on_pod, resources_of
+from gpuconsole.scheduling.volcano.jobs.job_plugins import UnknownPlugin, apply_plugins, owned_objects_of
 from gpuconsole.scheduling.volcano.jobs.pods import (
-    Syncing,
+    SyncResult,
     VolumeClaimMissing,
-    is_up,
-    kill,
+    is_task_ready,
+    plan_kill,
+    plan_sync,
     pod_of,
-    sync,
     with_claims,
     with_condition,
 )
 from gpuconsole.scheduling.volcano.jobs.requests import (
     JobRequest,
-    Reaction,
+    PolicyAction,
+    choose_action,
     event_of_change,
     is_outdated,
-    react,
     request_of,
     request_of_command,
     request_of_group,
@@ -44,15 +44,15 @@ from gpuconsole.scheduling.volcano.jobs.states import (
     ControllerCall,
     PodTarget,
     TargetType,
-    course,
     index_of_pod,
+    keep_status,
+    plan_action,
     pod_name,
     pod_names,
     spec_of,
     task_index,
     task_replicas,
     tasks_of,
-    unchanged,
 )
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 from tests.conformance.volcano import objects
@@ -78,10 +78,10 @@ class _After(Struct, frozen=True):
 
 def _carry_out(one: Job, pods: list[Pod], chosen: ActionPlan, group_phase: str = "") -> _After:
     if chosen.call is ControllerCall.SYNC:
-        synced: Syncing = sync(one, pods, group_phase, _NOW, chosen.update)
+        synced: SyncResult = plan_sync(one, pods, group_phase, _NOW, chosen.update)
         left = tuple(p for p in pods if p not in synced.delete)
         return _After(synced.status, (*left, *synced.create), synced.create)
-    killing = kill(one, pods, chosen, _NOW)
+    killing = plan_kill(one, pods, chosen, _NOW)
     if killing is None:
         return _After(one.volcano_status, tuple(pods))
     return _After(killing.status, tuple(p for p in pods if p not in killing.delete))
@@ -91,7 +91,7 @@ def check_state(table: Table, case: Case) -> Iterator[str]:
     """A job in its phase meets an action: the phase and the retries afterwards, and what the API shows of it."""
     info = case.input["JobInfo"]
     one, pods = _job_of(info), pods_of(info)
-    after = _carry_out(one, pods, course(one, JobAction(case.input["Action"]), _target(case.input.get("target"))))
+    after = _carry_out(one, pods, plan_action(one, JobAction(case.input["Action"]), _target(case.input.get("target"))))
     yield from compare("phase", after.status.phase.value, case.derived["phaseAfter"])
     if "retryCountAfter" in case.derived:
         yield from compare("retries", after.status.retry_count, case.derived["retryCountAfter"])
@@ -124,12 +124,12 @@ def check_machine(table: Table, case: Case) -> Iterator[str]:
     given, want = case.input, case.want
     status = {**given["currentStatus"], "state": {"phase": given["phase"]}}
     one = job({"spec": given["jobSpec"], "status": status})
-    chosen = course(one, JobAction(given["action"]), _target(given.get("target")))
+    chosen = plan_action(one, JobAction(given["action"]), _target(given.get("target")))
     yield from compare("call", chosen.call.value, want["call"])
     retained = sorted(phase.value for phase in chosen.retain)
     yield from compare("retained", retained, want.get("podRetainPhases") or [])
     yield from compare("target", chosen.target, _target(want.get("target")))
-    yield from compare("leaves the status", chosen.update is unchanged, want.get("updateStatus") == "none")
+    yield from compare("leaves the status", chosen.update is keep_status, want.get("updateStatus") == "none")
     after = chosen.update(one, one.volcano_status)
     yield from compare("phase", after.phase.value, want["phaseAfter"])
     yield from compare("phase changed", after is not one.volcano_status, want.get("phaseChanged", False))
@@ -162,14 +162,14 @@ def check_generated_policies(table: Table, case: Case) -> Iterator[str]:
             "status": {"version": given["jobVersion"]},
         }
     )
-    got = react(one, _request(given["request"], one.key))
-    want = Reaction(JobAction(case.want["action"]), round(case.want["delaySeconds"] * SECOND))
+    got = choose_action(one, _request(given["request"], one.key))
+    want = PolicyAction(JobAction(case.want["action"]), round(case.want["delaySeconds"] * SECOND))
     yield from compare("reaction", got, want)
 
 
 def check_policies(table: Table, case: Case) -> Iterator[str]:
     one = job(case.input["Job"])
-    got = react(one, _request(case.input["Request"], one.key))
+    got = choose_action(one, _request(case.input["Request"], one.key))
     yield from compare("action", got.action.value, case.want["ReturnVal"])
     shown = case.variables.get("action") or {}
     yield from compare("delay", got.delay, parse_span(shown["delay"]) if shown.get("delay") else 0)
@@ -185,7 +185,7 @@ def check_sync(table: Table, case: Case) -> Iterator[str]:
     shown = case.observed.get("podsInAPI")
     if shown is not None:
         yield from compare("names", sorted(p.name for p in after.pods), sorted(shown))
-    resources_of(one)
+    owned_objects_of(one)
 
 
 def check_kill(table: Table, case: Case) -> Iterator[str]:
@@ -202,7 +202,7 @@ def check_kill(table: Table, case: Case) -> Iterator[str]:
         yield from compare("pods", sorted(left), sorted(case.observed["podsInAPI"]))
     if "apiJobStatus" in case.observed:
         yield from _compare_status(after.status, case.observed["apiJobStatus"])
-    made = resources_of(one)
+    made = owned_objects_of(one)
     held = {"services": made.services, "configMaps": made.config_maps}
     others = case.observed.get("otherObjectsInAPI") or {}
     for kind, names in held.items():
@@ -227,14 +227,14 @@ def _amounts(document: Mapping[str, str] | None) -> dict[str, int]:
     return {name: amount(name, text) for name, text in (document or {}).items()}
 
 
-def _ranked(documents: list[Document], least: list[int | None]) -> list[groups.Ranked]:
+def _ranked(documents: list[Document], least: list[int | None]) -> list[groups.TaskWithPriority]:
     tasks = [
         {**{key: value for key, value in document.items() if key != "priority"}, "minAvailable": own}
         for document, own in zip(documents, least, strict=True)
     ]
     one = job({"spec": {"tasks": tasks}})
     ranks = [document.get("priority", 0) for document in documents]
-    return [groups.Ranked(task, rank) for task, rank in zip(tasks_of(one), ranks, strict=True)]
+    return [groups.TaskWithPriority(task, rank) for task, rank in zip(tasks_of(one), ranks, strict=True)]
 
 
 def check_least_pods(table: Table, case: Case) -> Iterator[str]:
@@ -245,8 +245,8 @@ def check_least_pods(table: Table, case: Case) -> Iterator[str]:
         document.get("replicas", 0) if own is None else own for document, own in zip(documents, listed, strict=False)
     ]
     ranked = _ranked(documents, least)
-    minimum = given["JobMinMember"] or sum(entry.task.least for entry in ranked)
-    yield from compare("needs", groups.least_pods(ranked, minimum), _amounts(case.want.get("ExpectValue")))
+    minimum = given["JobMinMember"] or sum(entry.task.min_available for entry in ranked)
+    yield from compare("needs", groups.usage_of_minimum(ranked, minimum), _amounts(case.want.get("ExpectValue")))
 
 
 def check_min_resources(table: Table, case: Case) -> Iterator[str]:
@@ -256,7 +256,7 @@ def check_min_resources(table: Table, case: Case) -> Iterator[str]:
         for task, own in zip(document["spec"]["tasks"], given["TasksMinAvailable"], strict=True)
     ]
     one = job({**document, "spec": {**document["spec"], "tasks": tasks, "minAvailable": given["JobMinMember"]}})
-    minimum = given["JobMinMember"] or sum(task.least for task in tasks_of(one))
+    minimum = given["JobMinMember"] or sum(task.min_available for task in tasks_of(one))
     one = replace(one, volcano=replace(spec_of(one), min_available=minimum))
     yield from compare("needs", groups.min_resources(one, {}), _amounts(case.want.get("ExpectValue")))
 
@@ -264,7 +264,7 @@ def check_min_resources(table: Table, case: Case) -> Iterator[str]:
 def check_priority(table: Table, case: Case) -> Iterator[str]:
     ranked = _ranked([{**entry, "name": str(n)} for n, entry in enumerate(case.input["TasksPriority"])], [None] * 3)
     first, second = ranked[case.input["Task1Index"]], ranked[case.input["Task2Index"]]
-    got = groups.by_priority([second, first])[0] is first
+    got = groups.sort_by_priority([second, first])[0] is first
     yield from compare("comes first", got, case.want["ReturnVal"])
 
 
@@ -280,7 +280,7 @@ def check_group(table: Table, case: Case) -> Iterator[str]:
 
 
 def check_group_update(table: Table, case: Case) -> Iterator[str]:
-    after = groups.updated(_group(case.input["PodGroup"]), job(case.input["Job"]), {})
+    after = groups.updated_group(_group(case.input["PodGroup"]), job(case.input["Job"]), {})
     yield from compare("least of tasks", dict(after.min_task_member), case.want.get("ExpectMinTaskMember") or {})
     if "pg" in case.variables:
         yield from compare("PodGroup", after, _group(case.variables["pg"]))
@@ -320,7 +320,7 @@ def check_partition(table: Table, case: Case) -> Iterator[str]:
 def check_ready(table: Table, case: Case) -> Iterator[str]:
     one = job(case.input["Job"])
     pods = {p.name: p for p in map(pod, case.input.get("Pods") or ())}
-    yield from compare("is up", is_up(one, case.input["Task"], pods), case.want["ExpectedReady"])
+    yield from compare("is up", is_task_ready(one, case.input["Task"], pods), case.want["ExpectedReady"])
 
 
 def check_pod_name(table: Table, case: Case) -> Iterator[str]:
@@ -339,7 +339,7 @@ def check_job_plugins(table: Table, case: Case) -> Iterator[str]:
     one, want = _with_plugins(case)
     got = None
     try:
-        resources_of(one)
+        owned_objects_of(one)
     except UnknownPlugin as problem:
         got = str(problem)
     yield from compare("error", got, want)
@@ -349,7 +349,7 @@ def check_pod_plugins(table: Table, case: Case) -> Iterator[str]:
     one, want = _with_plugins(case)
     got = None
     try:
-        on_pod(one, pod(case.input["Pod"]))
+        apply_plugins(one, pod(case.input["Pod"]))
     except UnknownPlugin as problem:
         got = str(problem)
     yield from compare("error", got, want)

@@ -6,16 +6,16 @@ from typing import Any
 from gpuconsole.model.pod_template import Container
 from gpuconsole.model.resources import CPU
 from gpuconsole.model.volcano import CpuPlace, Numatopology
-from gpuconsole.scheduling.volcano.plugins.numaaware import Hint, assign, decide, hints
+from gpuconsole.scheduling.volcano.plugins.numaaware import TopologyHint, assign_cpus, cpu_hints, merge_hints
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import objects
 
 Document = Mapping[str, Any]
 
 
-def _hint(document: Document | None) -> Hint:
+def _hint(document: Document | None) -> TopologyHint:
     listed = document or {}
-    return Hint(listed.get("NUMANodeAffinity"), listed.get("Preferred", False))
+    return TopologyHint(listed.get("NUMANodeAffinity"), listed.get("Preferred", False))
 
 
 def _policy(name: str) -> Check:
@@ -24,7 +24,7 @@ def _policy(name: str) -> Check:
             {resource: None if listed is None else [_hint(one) for one in listed] for resource, listed in hints.items()}
             for hints in (one or {} for one in case.input.get("providersHints") or ())
         ]
-        return [*compare("best", decide(name, (0, 1), providers)[0], _hint(case.want.get("expect")))]
+        return [*compare("best", merge_hints(name, (0, 1), providers)[0], _hint(case.want.get("expect")))]
 
     return check
 
@@ -50,13 +50,13 @@ def _free(case: Case) -> frozenset[int] | None:
 
 def _hints(table: Table, case: Case) -> Sequence[str]:
     free = _free(case)
-    got = None if free is None else hints(_container(case), _topology(table), free)
+    got = None if free is None else cpu_hints(_container(case), _topology(table), free)
     wanted = case.want.get("expect")
     return [*compare("hints", got, None if wanted is None else [_hint(one) for one in wanted])]
 
 
 def _assigned(table: Table, case: Case) -> Sequence[str]:
-    got = assign(_container(case), _topology(table), _free(case) or frozenset(), _hint(case.input.get("bestHit")))
+    got = assign_cpus(_container(case), _topology(table), _free(case) or frozenset(), _hint(case.input.get("bestHit")))
     wanted = (case.want.get("expect") or {}).get("elems") or ()
     return [*compare("cpus", sorted(got), sorted(map(int, wanted)))]
 

@@ -3,7 +3,14 @@
 from collections.abc import Callable, Sequence
 
 from gpuconsole.model.resources import bounded
-from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Default, Resource, counted, shared_names
+from gpuconsole.scheduling.volcano.api.resource import (
+    INFINITY,
+    ZERO,
+    MissingAmount,
+    Resource,
+    common_names,
+    without_ignored,
+)
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano.objects import resource
 from tests.conformance.world import amounts
@@ -24,7 +31,7 @@ def _judges(judge: Callable[[Resource, Resource], object]) -> Check:
     return check
 
 
-def _with(method: Callable[[Resource, Resource, Default], bool], default: Default) -> Check:
+def _with(method: Callable[[Resource, Resource, MissingAmount], bool], default: MissingAmount) -> Check:
     return _judges(lambda left, right: method(left, right, default))
 
 
@@ -39,7 +46,7 @@ def _changes(change: Callable[[Resource, Resource], object]) -> Check:
     return check
 
 
-def _diff(default: Default) -> Check:
+def _diff(default: MissingAmount) -> Check:
     def check(table: Table, case: Case) -> Sequence[str]:
         left, right = _two(case)
         wanted = (resource(case.want["expectedIncreased"]), resource(case.want["expectedDecreased"]))
@@ -48,10 +55,10 @@ def _diff(default: Default) -> Check:
     return check
 
 
-def _exceeding(default: Default) -> Check:
+def _exceeding(default: MissingAmount) -> Check:
     def check(table: Table, case: Case) -> Sequence[str]:
         left, right = _two(case)
-        return [*compare("names", sorted(left.exceeding(right, default)), sorted(case.want["expected"]))]
+        return [*compare("names", sorted(left.exceeded_names(right, default)), sorted(case.want["expected"]))]
 
     return check
 
@@ -71,13 +78,15 @@ def _dimensions(method: Callable[[Resource, Resource, Resource], Names]) -> Chec
 def _where_requested(table: Table, case: Case) -> Sequence[str]:
     left, right = _two(case)
     asked = case.input.get("req")
-    names = sorted(left.exceeding(right) if asked is None else left.exceeding_where_requested(right, resource(asked)))
+    names = sorted(
+        left.exceeded_names(right) if asked is None else left.exceeded_requested_names(right, resource(asked))
+    )
     wanted = (case.want["expectedFlag"], sorted(case.want["expectedResourceNames"]))
     return [*compare("names", (not names, names), wanted)]
 
 
 def _greater_partly(table: Table, case: Case) -> Sequence[str]:
-    names = resource(case.input["child"]).exceeding(resource(case.input["parent"]), INFINITY)
+    names = resource(case.input["child"]).exceeded_names(resource(case.input["parent"]), INFINITY)
     wanted = (case.want["expectedExceeds"], sorted(case.want["expectedResources"]))
     return [*compare("names", (bool(names), sorted(names)), wanted)]
 
@@ -95,7 +104,11 @@ def _text(table: Table, case: Case) -> Sequence[str]:
 
 
 def _new(table: Table, case: Case) -> Sequence[str]:
-    return [*compare("resource", Resource.of(amounts(case.input["resourceList"])), resource(case.want["expected"]))]
+    return [
+        *compare(
+            "resource", Resource.from_amounts(amounts(case.input["resourceList"])), resource(case.want["expected"])
+        )
+    ]
 
 
 def _add_scalar(table: Table, case: Case) -> Sequence[str]:
@@ -120,20 +133,22 @@ CHECKS: dict[str, Check] = {
     _A + "TestMinDimensionResourceInfinity": _changes(lambda left, right: left.set_min(right, INFINITY)),
     _A + "TestLessEqual": _with(Resource.less_equal, ZERO),
     _A + "TestLessEqual_2": _with(Resource.less_equal, INFINITY),
-    _A + "TestLessPartly": _with(Resource.less_partly, ZERO),
-    _A + "TestLessPartly_2": _with(Resource.less_partly, INFINITY),
+    _A + "TestLessPartly": _with(Resource.is_less_in_any, ZERO),
+    _A + "TestLessPartly_2": _with(Resource.is_less_in_any, INFINITY),
     _A + "TestDiff": _diff(ZERO),
     _A + "TestDiff_2": _diff(INFINITY),
     _A + "TestResource_LessEqualResource": _exceeding(ZERO),
     _A + "TestResource_LessEqualResource_2": _exceeding(INFINITY),
-    _A + "TestLessEqualPartlyWithDimension": _dimensions(Resource.within_where_requested),
-    _A + "TestLessEqualPartlyWithDimensionZeroFiltered": _dimensions(Resource.within_where_used),
-    _A + "TestGreaterPartlyWithDimension": _dimensions(Resource.greater_where_requested),
-    _A + "TestGreaterPartlyWithRelevantDimensions": _dimensions(Resource.greater_where_relevant),
+    _A + "TestLessEqualPartlyWithDimension": _dimensions(Resource.requested_names_within),
+    _A + "TestLessEqualPartlyWithDimensionZeroFiltered": _dimensions(Resource.used_names_within),
+    _A + "TestGreaterPartlyWithDimension": _dimensions(Resource.requested_names_above),
+    _A + "TestGreaterPartlyWithRelevantDimensions": _dimensions(Resource.relevant_names_above),
     _A + "TestLessEqualWithDimensionAndResourcesName": _where_requested,
     _A + "TestResource_GreaterPartly": _greater_partly,
-    _A + "TestIntersection": _names(shared_names),
-    _A + "TestIntersectionWithIgnoredScalarResources": _names(lambda left, right: counted(shared_names(left, right))),
+    _A + "TestIntersection": _names(common_names),
+    _A + "TestIntersectionWithIgnoredScalarResources": _names(
+        lambda left, right: without_ignored(common_names(left, right))
+    ),
     _A + "TestResourceString": _text,
     _A + "TestNewResource": _new,
     _A + "TestResourceAddScalar": _add_scalar,

@@ -9,23 +9,23 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.volcano.api.job import FitError, JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodeUsage
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of
-from gpuconsole.scheduling.volcano.plugins.eviction_protection import cooldown
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, parse_duration
+from gpuconsole.scheduling.volcano.plugins.eviction_protection import cooldown_time
 from gpuconsole.scheduling.volcano.plugins.nodeorder import (
-    WEIGHTS,
+    SCORE_WEIGHT_ARGUMENTS,
     NodeorderPlugin,
     ResourceScoringStrategy,
     ResourceStrategyFitPlugin,
-    SpareShare,
-    fit_score,
+    SpareProportion,
     least_requested,
     most_requested,
+    proportion_refusal,
+    resource_fit_score,
     strategy_of,
-    unproportional,
 )
-from gpuconsole.scheduling.volcano.plugins.predicates import hours
+from gpuconsole.scheduling.volcano.plugins.predicates import parse_zone_hours
 from gpuconsole.scheduling.volcano.plugins.task_topology import TaskTopology, topology_of
-from gpuconsole.scheduling.volcano.session import OpenBudget, VolcanoSession
+from gpuconsole.scheduling.volcano.session import BudgetAllowance, VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 
@@ -76,10 +76,10 @@ def _quotas(documents: Iterable[Document]) -> dict[str, list[ResourceQuota]]:
     return quotas
 
 
-def _budget(document: Document) -> OpenBudget:
+def _budget(document: Document) -> BudgetAllowance:
     budget = decode_object(document)
     status = document.get("status") or {}
-    return OpenBudget(
+    return BudgetAllowance(
         namespace=document["metadata"]["namespace"],
         selector=getattr(budget, "selector", None),
         allowed=status.get("disruptionsAllowed", 0),
@@ -175,7 +175,7 @@ def _tdm_victims(table: Table, case: Case) -> Sequence[str]:
 
 
 def _zone(table: Table, case: Case) -> Sequence[str]:
-    found = hours(case.input["rz"])
+    found = parse_zone_hours(case.input["rz"])
     delta = (found[1] - found[0]) // SECOND if found is not None else 0
     return [*compare("span", (delta, found is None), (case.want["delta"], case.want["err"]))]
 
@@ -183,7 +183,7 @@ def _zone(table: Table, case: Case) -> Sequence[str]:
 def _sla(table: Table, case: Case) -> Sequence[str]:
     session = session_of(case, NOON)
     first, second = _job(table.fixtures["job1"]), _job(table.fixtures["job2"])
-    got = (session.job_first(first, second), session.job_enqueueable(first))
+    got = (session.job_precedes(first, second), session.job_enqueueable(first))
     return [*compare("order, enqueueable", got, (case.want["expectedOrder"], case.want["expectedEnqueueAble"]))]
 
 
@@ -192,14 +192,14 @@ def _job(document: Document) -> JobInfo:
     if document.get("PodGroup"):
         job.set_pod_group(objects.pod_group(document["PodGroup"]))
     waits = document.get("WaitingTime")
-    job.waiting_time = span_of(waits) if waits else None
+    job.waiting_time = parse_duration(waits) if waits else None
     job.created = objects.LONG_AGO
     return job
 
 
 def _cooldown(table: Table, case: Case) -> Sequence[str]:
-    got = cooldown(objects.pod(case.input["args"]["pod"]))
-    wanted = span_of(case.want["wantValue"]) if case.want["wantEnabled"] else None
+    got = cooldown_time(objects.pod(case.input["args"]["pod"]))
+    wanted = parse_duration(case.want["wantValue"]) if case.want["wantEnabled"] else None
     return [*compare("cooldown", got, wanted)]
 
 
@@ -264,7 +264,7 @@ def _fit_score(table: Table, case: Case) -> Sequence[str]:
     weight = asked.get("weight") or {}
     listed = _strategies(weight.get("resources"))
     task, node = objects.task(asked["task"]), _node(asked["node"])
-    got = fit_score(task, node, listed, weight.get("resourceStrategyFitWeight", 0))
+    got = resource_fit_score(task, node, listed, weight.get("resourceStrategyFitWeight", 0))
     return _differing("score", {"node": got}, {"node": case.want["want"]})
 
 
@@ -278,10 +278,10 @@ def _node(document: Document) -> NodeInfo:
 def _proportional(table: Table, case: Case) -> Sequence[str]:
     asked = case.input["args"]
     shares = {
-        name: SpareShare(one.get("CPU", 0), one.get("Memory", 0))
+        name: SpareProportion(one.get("CPU", 0), one.get("Memory", 0))
         for name, one in (asked.get("proportional") or {}).items()
     }
-    got = unproportional(objects.task(asked["task"]), _node(asked["node"]), shares)
+    got = proportion_refusal(objects.task(asked["task"]), _node(asked["node"]), shares)
     return [*compare("code", (_code(got), got is not None), (case.want["want"], case.want["wantErr"]))]
 
 
@@ -300,7 +300,7 @@ def _scores_in_force(table: Table, case: Case) -> Sequence[str]:
     """Which scores count, by their weights; Go keeps the one that needs no look at other nodes apart."""
     given = case.input.get("weight") or {}
     keys = {"leastReq": "leastrequested", "mostReq": "mostrequested"}
-    names = (name for name, _ in WEIGHTS.values())
+    names = (name for name, _ in SCORE_WEIGHT_ARGUMENTS.values())
     weights = {name: 0 for name in names}
     for key, weight in given.items():
         short = key.removesuffix("Weight")

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains, HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.hyper_nodes import ROOT_NAME, HyperNodeDomains, HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.config import Sampling
-from gpuconsole.scheduling.volcano.node_search import best_of, by_score
-from gpuconsole.scheduling.volcano.plugins.network_topology_aware import tasks_within
+from gpuconsole.scheduling.volcano.node_search import highest_scored_name, nodes_by_score
+from gpuconsole.scheduling.volcano.plugins.network_topology_aware import count_tasks_within
 from gpuconsole.scheduling.volcano.session import ClusterInfo, Sharding, VolcanoSession
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
@@ -32,7 +32,7 @@ def _best(scores: str, nodes: str, score: str) -> Check:
 
     def check(table: Table, case: Case) -> Sequence[str]:
         known = _scores(case.input[scores])
-        got = best_of(known)
+        got = highest_scored_name(known)
         wanted = [one for one in case.want[nodes] if one is not None]
         allowed = sorted(_named(wanted))[:1] or [""]
         return [*compare("best", (got, known.get(got, 0.0)), (allowed[0], float(case.want[score])))]
@@ -42,12 +42,12 @@ def _best(scores: str, nodes: str, score: str) -> Check:
 
 def _first(table: Table, case: Case) -> Sequence[str]:
     known = _scores(case.input["nodeScores"])
-    got = [node.name for node in by_score(known, map(_node, sorted(known)))]
+    got = [node.name for node in nodes_by_score(known, map(_node, sorted(known)))]
     return [*compare("best", got[: case.input["count"]], _named(case.want["expected"]))]
 
 
 def _enough(table: Table, case: Case) -> Sequence[str]:
-    got = Sampling(percentage=case.input["percentageOfNodesToScore"]).enough(case.input["numAllNodes"])
+    got = Sampling(percentage=case.input["percentageOfNodesToScore"]).nodes_to_find(case.input["numAllNodes"])
     return [*compare("nodes", got, case.want["wantNumNodes"])]
 
 
@@ -61,7 +61,7 @@ def _domains(case: Case) -> HyperNodeDomains:
 def _domain_of(table: Table, case: Case) -> Sequence[str]:
     domains = _domains(case)
     domains.tiers = case.input.get("hyperNodesTiers") or []
-    return [*compare("domain", domains.lowest_of(case.input["nodeName"]), case.want["expectedRes"])]
+    return [*compare("domain", domains.lowest_domain_of(case.input["nodeName"]), case.want["expectedRes"])]
 
 
 def _inside(table: Table, case: Case) -> Sequence[str]:
@@ -70,14 +70,16 @@ def _inside(table: Table, case: Case) -> Sequence[str]:
         for uid, node in case.input["tasks"].items()
     ]
     known = {name: _named(nodes) for name, nodes in case.input["hyperNodes"].items()}
-    return [*compare("tasks", tasks_within(case.input["hyperNodeName"], members, known), case.want["expectedRes"])]
+    return [
+        *compare("tasks", count_tasks_within(case.input["hyperNodeName"], members, known), case.want["expectedRes"])
+    ]
 
 
 def _lists(table: Table, case: Case) -> Sequence[str]:
     """The nodes of each domain, as a session has them."""
     nodes = {name: _node(name) for name in case.input.get("allNodes") or {}}
     session = VolcanoSession(common.configuration({}), ClusterInfo(nodes=nodes, domains=_domains(case)), plugins={})
-    got = {name: [node.name for node in listed] for name, listed in session.real_node_list.items() if name != TOP}
+    got = {name: [node.name for node in listed] for name, listed in session.real_node_list.items() if name != ROOT_NAME}
     return [*compare("nodes", got, case.want["expected"])]
 
 
@@ -88,7 +90,7 @@ def _shards(table: Table, case: Case) -> Sequence[str]:
     if case.input.get("nodesInShard") is not None and mode != "none":
         session.sharding = Sharding(mode)
         session.nodes_in_shard = frozenset(case.input["nodesInShard"])
-    own, others = session.by_shard([_node(name) for name in _named(case.input["predicateNodes"])])
+    own, others = session.split_by_shard([_node(name) for name in _named(case.input["predicateNodes"])])
     got = ([node.name for node in own], [node.name for node in others])
     return [
         *compare("shards", got, (case.want.get("expectedInShard") or [], case.want.get("expectedInOtherShard") or []))

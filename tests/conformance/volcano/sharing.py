@@ -10,10 +10,10 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.resources import amount
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo, reserved
+from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo, unallocated_min_resources
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import DraResource
-from gpuconsole.scheduling.volcano.config import Flag
+from gpuconsole.scheduling.volcano.config import EnabledFlag
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin, CapacityQueueAttributes
 from gpuconsole.scheduling.volcano.plugins.drf import DrfPlugin
 from gpuconsole.scheduling.volcano.plugins.job_enqueueing import OvercommitPlugin
@@ -21,7 +21,7 @@ from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import EvictionContext, VictimRequester
-from gpuconsole.scheduling.volcano.store import ResourceClaimMissing, claimed, total
+from gpuconsole.scheduling.volcano.store import ResourceClaimMissing, claimed_devices, total_devices
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import common, objects
 
@@ -132,7 +132,7 @@ def _capacity_share(table: Table, case: Case) -> Sequence[str]:
     book.deserved = objects.resource(case.input.get("deserved"))
     book.allocated = objects.resource(case.input.get("allocated"))
     book.request = objects.resource(case.input.get("request"))
-    book.weigh()
+    book.update_share()
     return list(compare("share", book.share, case.want.get("wantShare", 0)))
 
 
@@ -177,7 +177,7 @@ def _reserved(table: Table, case: Case) -> Sequence[str]:
     job = JobInfo("ns/job")
     job.set_pod_group(objects.pod_group({"spec": {"minResources": case.input["minRes"]}}))
     job.allocated = objects.resource(case.input.get("allocated"))
-    return list(amounts("reserved", reserved(job), case.want.get("expected")))
+    return list(amounts("reserved", unallocated_min_resources(job), case.want.get("expected")))
 
 
 def _defaults(table: Table, case: Case) -> Sequence[str]:
@@ -186,7 +186,7 @@ def _defaults(table: Table, case: Case) -> Sequence[str]:
     conf = json.dumps({"actions": "enqueue", "tiers": [{"plugins": [said]}]})
     enabled = read_configuration(conf).configuration.tiers[0][0].enabled
     names = [name.removeprefix("Enabled").removeprefix("Enable") for name in case.variables["fields"]]
-    flags = {flag.value.lower().removeprefix("enabled").removeprefix("enable"): flag for flag in Flag}
+    flags = {flag.value.lower().removeprefix("enabled").removeprefix("enable"): flag for flag in EnabledFlag}
     got = {name: flags[name.lower()] in enabled for name in names}
     return list(compare("flags", got, dict.fromkeys(names, case.want["expected"])))
 
@@ -195,7 +195,7 @@ def _claimed(table: Table, case: Case) -> Sequence[str]:
     documents = case.input.get("claims") or ()
     claims = {f"{one.namespace}/{one.name}": one for one in map(_claim, documents)}
     try:
-        found = total(claimed(objects.pod(case.input["pod"]), claims))
+        found = total_devices(claimed_devices(objects.pod(case.input["pod"]), claims))
     except ResourceClaimMissing:
         return list(compare("is missing", True, case.want["expectErr"]))
     wanted = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuconsole.scheduling.volcano.plugins.deviceshare import Card, choose, gpu_indices, matching_rules
+from gpuconsole.scheduling.volcano.plugins.deviceshare import Card, choose_cards, gpu_indices, matching_rules
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano import objects
 
@@ -25,7 +25,7 @@ def _filter(table: Table, case: Case) -> Sequence[str]:
         if listed.get("PodMap") or listed.get("UsedNum"):
             return ["cards that are in use are not written in a way that can be read"]
         cards.append(Card(int(index), listed.get("Memory", 0), listed.get("Number", 0), listed.get("Type", "")))
-    got = choose(objects.pod(case.input["Pod"]), cards, "")
+    got = choose_cards(objects.pod(case.input["Pod"]), cards, "")
     return [*compare("error", got is None, case.want["HasError"])]
 
 

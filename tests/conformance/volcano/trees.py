@@ -7,11 +7,11 @@ from gpuconsole.scheduling.volcano.api.hyper_nodes import (
     HyperNodeInfo,
     HyperNodes,
     ancestors,
-    chooses,
-    choosing_leaves,
-    chosen,
-    leaves,
-    lowest_common,
+    leaf_hyper_nodes,
+    leaves_with_selectors,
+    lowest_common_ancestor,
+    selected_nodes,
+    selects_node,
 )
 from tests.conformance.tables import Case, Check, Table, compare
 from tests.conformance.volcano.objects import hyper_node, node
@@ -61,12 +61,14 @@ def _ancestors(table: Table, case: Case) -> Sequence[str]:
 
 def _leaves(table: Table, case: Case) -> Sequence[str]:
     tree = build(case.input["initialHyperNodes"]).tree
-    return [*compare("leaves", sorted(leaves(tree, case.input["hyperNodeName"])), case.want["expectedLeafNodes"])]
+    return [
+        *compare("leaves", sorted(leaf_hyper_nodes(tree, case.input["hyperNodeName"])), case.want["expectedLeafNodes"])
+    ]
 
 
 def _choosing(table: Table, case: Case) -> Sequence[str]:
     tree = build(case.input["hyperNods"]).tree
-    return [*compare("leaves", sorted(choosing_leaves(tree)), case.want["want"])]
+    return [*compare("leaves", sorted(leaves_with_selectors(tree)), case.want["want"])]
 
 
 def _lowest(table: Table, case: Case) -> Sequence[str]:
@@ -76,13 +78,13 @@ def _lowest(table: Table, case: Case) -> Sequence[str]:
         )
         for name, listed in table.fixtures["hnim"].items()
     }
-    got = lowest_common(tree, case.input["hypernode"], case.input["jobHyperNode"])
+    got = lowest_common_ancestor(tree, case.input["hypernode"], case.input["jobHyperNode"])
     return [*compare("lowest", got, case.want["expectedLCA"])]
 
 
 def _members(table: Table, case: Case) -> Sequence[str]:
     made = hyper_node({"spec": {"members": [{"type": "Node", "selector": case.input.get("selector") or {}}]}})
-    got = chosen(made.members[0], [node(document) for document in case.input.get("nodes") or ()])
+    got = selected_nodes(made.members[0], [node(document) for document in case.input.get("nodes") or ()])
     return [*compare("members", sorted(got), case.want["expected"])]
 
 
@@ -91,7 +93,7 @@ def _chooses(table: Table, case: Case) -> Sequence[str]:
     known = {document["metadata"]["name"]: document for document in _nodes(table)}
     info = tree.get(case.input["hyperNodeName"])
     name = case.input["nodeName"]
-    got = info is not None and chooses(info, node(known.get(name, {"metadata": {"name": name}})))
+    got = info is not None and selects_node(info, node(known.get(name, {"metadata": {"name": name}})))
     return [
         *compare("match", got, case.want["expectedMatch"]),
         *compare("unknown", info is None, case.want["expectedErr"]),

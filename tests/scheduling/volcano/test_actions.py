@@ -8,13 +8,13 @@ from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.config import (
-    DEFAULTS,
-    Flag,
+    ENABLED_BY_DEFAULT,
+    EnabledFlag,
     Tier,
     VolcanoArguments,
     VolcanoConfiguration,
     VolcanoPluginOption,
-    tier,
+    tier_of,
 )
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession, VolcanoStatement
@@ -22,11 +22,14 @@ from tests.support.volcano_clusters import cluster, job, queue, task
 
 TIERS: tuple[Tier, ...] = (
     (VolcanoPluginOption(name="priority"), VolcanoPluginOption(name="gang"), VolcanoPluginOption(name="conformance")),
-    tier("predicates", "proportion", "nodeorder"),
+    tier_of("predicates", "proportion", "nodeorder"),
 )
 AS_HELM: tuple[Tier, ...] = (
-    (VolcanoPluginOption(name="priority"), VolcanoPluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE})),
-    tier("predicates", "proportion", "nodeorder"),
+    (
+        VolcanoPluginOption(name="priority"),
+        VolcanoPluginOption(name="gang", enabled=ENABLED_BY_DEFAULT - {EnabledFlag.PREEMPTABLE}),
+    ),
+    tier_of("predicates", "proportion", "nodeorder"),
 )
 TOPOLOGY_AWARE = {"preempt": VolcanoArguments({"enableTopologyAwarePreemption": True})}
 
@@ -88,7 +91,7 @@ def test_a_discarded_statement_leaves_jobs_and_nodes_as_they_were() -> None:
     session = acted(jobs, gpus={"n1": 4})
     before = books(session)
     statement = VolcanoStatement(session)
-    victim = session.jobs["default/low"].tasks["low-r0"].clone()
+    victim = session.jobs["default/low"].tasks["low-r0"].copy()
     statement.evict(victim, "test")
     statement.pipeline(session.jobs["default/waiting"].tasks["waiting-w0"], "n1", eviction_occurred=True)
     assert books(session) != before
@@ -126,7 +129,7 @@ def test_topology_aware_preemption_puts_back_whom_it_can() -> None:
     large.delete_task(large.tasks["large-w0"])
     large.add_task(task("large-w0", group="large", priority=10, requests={GPU: 3}))
     for victims, arguments in ((["big"], TOPOLOGY_AWARE), (["small", "big"], {})):
-        clones = [one.clone() for one in (small, big, large)]
+        clones = [one.copy() for one in (small, big, large)]
         assert gone(acted(clones, "preempt", gpus={"n1": 4}, tiers=AS_HELM, arguments=arguments)) == victims
 
 
@@ -148,7 +151,7 @@ def test_a_queue_that_is_not_reclaimable_keeps_what_it_borrowed() -> None:
 
 
 def test_enqueue_lets_in_what_its_queue_and_an_overcommitted_cluster_have_room_for() -> None:
-    tiers = (tier("overcommit", "proportion"),)
+    tiers = (tier_of("overcommit", "proportion"),)
     names = ("a", "b", "c")
     jobs = [work(name, phase="Pending", min_resources={GPU: 2}) for name in names]
     session = acted(jobs, "enqueue", gpus={"n1": 4}, tiers=tiers)

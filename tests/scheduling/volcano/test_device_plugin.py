@@ -14,14 +14,14 @@ from gpuconsole.scheduling.volcano.plugins.deviceshare import (
     Card,
     CardRequest,
     CardShare,
-    assigned,
-    choose,
-    exclusive_rules,
+    assigned_shares,
+    choose_cards,
     gpu_indices,
+    parse_exclusive_rules,
+    parse_mig_config,
     plain_cards,
-    read_groups,
     vgpu_cards,
-    vgpu_wishes,
+    vgpu_requests,
 )
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
@@ -89,7 +89,7 @@ def test_an_annotation_names_the_cards_that_a_pod_was_given(text: str, wanted: t
 
 
 def test_a_register_lists_the_cards_of_a_node() -> None:
-    found = [(card.index, card.uuid, card.memory, card.most, card.kind) for card in vgpu_cards(virtual())]
+    found = [(card.index, card.uuid, card.memory, card.max_pods, card.kind) for card in vgpu_cards(virtual())]
     assert found == [(0, "GPU-0", 1000, 10, "NVIDIA-A100"), (1, "GPU-1", 1000, 10, "NVIDIA-A100")]
     bare = Node(name="n", annotations=virtual().annotations)
     broken = Node(
@@ -110,7 +110,7 @@ WISHES: dict[str, tuple[Mapping[str, int], list[CardRequest]]] = {
 @pytest.mark.parametrize("name", WISHES)
 def test_a_container_wishes_for_cards(name: str) -> None:
     limits, wanted = WISHES[name]
-    assert vgpu_wishes(wanting("p", limits)) == wanted
+    assert vgpu_requests(wanting("p", limits)) == wanted
 
 
 def holding(*used: tuple[int, int, int]) -> list[Card]:
@@ -137,14 +137,14 @@ CHOSEN: dict[str, tuple[list[Card], Mapping[str, int], str, list[CardShare] | No
 @pytest.mark.parametrize("name", CHOSEN)
 def test_cards_are_chosen_by_policy(name: str) -> None:
     cards, limits, policy, wanted = CHOSEN[name]
-    found = choose(wanting("p", limits), cards, policy)
+    found = choose_cards(wanting("p", limits), cards, policy)
     assert (None if found is None else found[0]) == wanted
 
 
 def test_a_pod_may_choose_the_type_of_its_cards() -> None:
     use, avoid = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
     fits = {
-        (key, kind): choose(wanting("p", {VMEMORY: 1}, annotations={key: kind}), holding(), "") is not None
+        (key, kind): choose_cards(wanting("p", {VMEMORY: 1}, annotations={key: kind}), holding(), "") is not None
         for key in (use, avoid)
         for kind in ("a100", "H100,A100", "h100")
     }
@@ -155,7 +155,7 @@ def test_pods_of_one_gang_can_want_cards_of_their_own() -> None:
     apart = {"volcano.sh/vgpu-podgroup-policy": "spread"}
     cards = vgpu_cards(virtual())
     cards[1].pods["default/h/0"] = (pod("h"), CardShare(1, 1))
-    first = choose(wanting("p", {VMEMORY: 1}, annotations=apart), cards, "binpack")
+    first = choose_cards(wanting("p", {VMEMORY: 1}, annotations=apart), cards, "binpack")
     assert first is not None
     assert first[0] == [CardShare(0, 1)]
 
@@ -163,7 +163,7 @@ def test_pods_of_one_gang_can_want_cards_of_their_own() -> None:
 def test_the_annotation_says_what_a_pod_was_given() -> None:
     text = "GPU-1,NVIDIA,300,20:;GPU-9,NVIDIA,1,1:GPU-0,NVIDIA,x,1:"
     one = pod("p", annotations={"volcano.sh/vgpu-ids-new": text})
-    assert assigned(one, vgpu_cards(virtual())) == [CardShare(1, 300, 20)]
+    assert assigned_shares(one, vgpu_cards(virtual())) == [CardShare(1, 300, 20)]
 
 
 def test_pods_that_are_there_hold_their_cards() -> None:
@@ -200,7 +200,7 @@ def test_a_task_that_is_placed_takes_its_cards_until_it_is_taken_back() -> None:
 
 def test_pods_that_match_a_rule_never_share_a_card_with_their_like() -> None:
     rules = [{"app": "train", "team": "ml"}, {"app": "serve"}, {}, "x", {"n": 1}]
-    assert exclusive_rules(rules) == [{"app": "train", "team": "ml"}, {"app": "serve"}]
+    assert parse_exclusive_rules(rules) == [{"app": "train", "team": "ml"}, {"app": "serve"}]
     train = {"app": "train", "team": "ml"}
     on = opened(
         [virtual(cards=1)],
@@ -234,7 +234,7 @@ def divided(*used: tuple[str, int]) -> list[Card]:
     node = virtual(cards=1)
     register = "GPU-0,10,81920,NVIDIA-NVIDIA A100-SXM4-80GB,true,mig:"
     node = replace(node, annotations={"volcano.sh/node-vgpu-register": register})
-    cards = vgpu_cards(node, read_groups(DEVICES))
+    cards = vgpu_cards(node, parse_mig_config(DEVICES))
     for number, instance in enumerate(used):
         group = next(one for one in cards[0].groups if one.name == instance[0])
         size = group.size_at(instance[1])
@@ -265,33 +265,35 @@ INSTANCES: dict[str, tuple[list[Card], int, CardShare | None]] = {
 @pytest.mark.parametrize("name", INSTANCES)
 def test_a_card_is_divided_into_instances_that_go_together(name: str) -> None:
     cards, memory, wanted = INSTANCES[name]
-    found = choose(wanting("p", {VNUMBER: 1, VMEMORY: memory}), cards, "")
+    found = choose_cards(wanting("p", {VNUMBER: 1, VMEMORY: memory}), cards, "")
     assert (None if found is None else found[0]) == (None if wanted is None else [wanted])
 
 
 def test_an_annotation_names_the_instance_of_a_pod() -> None:
     given = wanting("p", {VMEMORY: 1}, annotations={"volcano.sh/vgpu-ids-new": "GPU-0[group2-3],NVIDIA,8000,0:"})
-    assert assigned(given, divided()) == [CardShare(0, 10240, 0, ("group2", 3))]
+    assert assigned_shares(given, divided()) == [CardShare(0, 10240, 0, ("group2", 3))]
 
 
 def test_a_model_of_which_nobody_says_how_it_is_divided_is_shared_in_software() -> None:
     node = replace(virtual(), annotations={"volcano.sh/node-vgpu-register": "GPU-0,10,1000,NVIDIA-T4,true,mig:"})
-    assert [card.groups for card in vgpu_cards(node, read_groups(DEVICES))] == [()]
+    assert [card.groups for card in vgpu_cards(node, parse_mig_config(DEVICES))] == [()]
 
 
 def test_groups_are_read_from_the_configmap_that_volcano_looks_for() -> None:
     inner = DEVICES.replace("\n", "\n    ")
-    assert read_groups(f"kind: ConfigMap\ndata:\n  device-config.yaml: |\n    {inner}") == read_groups(DEVICES)
-    assert read_groups("nvidia: {}") == ()
+    assert parse_mig_config(f"kind: ConfigMap\ndata:\n  device-config.yaml: |\n    {inner}") == parse_mig_config(
+        DEVICES
+    )
+    assert parse_mig_config("nvidia: {}") == ()
     with pytest.raises(ValueError, match="knownMigGeometries has models"):
-        read_groups("nvidia: {knownMigGeometries: [{models: [A100]}]}")
+        parse_mig_config("nvidia: {knownMigGeometries: [{models: [A100]}]}")
 
 
 def test_pods_that_want_another_mode_than_a_node_has_go_elsewhere() -> None:
     register = {"volcano.sh/node-vgpu-register": "GPU-0,10,1000,NVIDIA-A100-SXM4-80GB,true,mig:"}
     node, one = replace(virtual(cards=1), annotations=register), job([TaskInfo(wanting("w", {VMEMORY: 1}))])
     made = cluster([node], [one])
-    made.mig_models = read_groups(DEVICES.replace("10240", "512"))
+    made.mig_models = parse_mig_config(DEVICES.replace("10240", "512"))
     option = VolcanoPluginOption(name="deviceshare", arguments=VolcanoArguments(VIRTUAL))
     on = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), made, plugins=PLUGINS)
     modes = {

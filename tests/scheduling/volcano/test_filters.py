@@ -9,7 +9,7 @@ from gpuconsole.scheduling.devices.dra_inventory import DraInventory
 from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption, tier
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption, tier_of
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import ClusterInfo, VolcanoSession
 from tests.support.volcano_clusters import cluster, job, node, task
@@ -31,7 +31,7 @@ def template(*volumes: str, ports: tuple[HostPort, ...] = (), claims: tuple[str,
 def opened(made: ClusterInfo, arguments: dict[str, object] | None = None) -> VolcanoSession:
     option = VolcanoPluginOption(name="predicates", arguments=VolcanoArguments(arguments))
     return VolcanoSession(
-        VolcanoConfiguration(actions=("allocate",), tiers=(tier("gang"), (option,))), made, plugins=PLUGINS
+        VolcanoConfiguration(actions=("allocate",), tiers=(tier_of("gang"), (option,))), made, plugins=PLUGINS
     )
 
 
@@ -65,7 +65,7 @@ def test_a_gang_whose_claims_find_too_few_volumes_does_not_start_and_promises_ar
     made.storage = storage(volume("pv", 2))
     session = opened(made)
     ACTIONS["allocate"](session)
-    assert (session.binds, session.promised, made.storage.assumed_volumes) == ([], {}, {})
+    assert (session.binds, session.assumed_volumes, made.storage.assumed_volumes) == ([], {}, {})
 
 
 def test_a_gang_is_promised_a_volume_for_each_claim_near_its_pods() -> None:
@@ -75,7 +75,7 @@ def test_a_gang_is_promised_a_volume_for_each_claim_near_its_pods() -> None:
     session = opened(made)
     ACTIONS["allocate"](session)
     assert {one.key: one.node_name for one in session.binds} == {"default/one": "b", "default/two": "b"}
-    assert {key: plan.volumes for key, plan in session.promised.items()} == {
+    assert {key: plan.volumes for key, plan in session.assumed_volumes.items()} == {
         "default/one": (("default/one", "pv-1"),),
         "default/two": (("default/two", "pv-2"),),
     }
@@ -94,7 +94,7 @@ def test_volumes_are_scored_by_how_full_they_would_be_only_with_the_gate() -> No
     made = cluster([A, B], [job([waiting])])
     made.storage = storage(volume("loose", 4), volume("tight", 1, ON_B))
     assert opened(made).node_scores(waiting, list(made.nodes.values())) == {"a": 0.0, "b": 0.0}
-    made.gates = {"StorageCapacityScoring": True}
+    made.feature_gates = {"StorageCapacityScoring": True}
     shape = [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]
     session = opened(made, {"volumebinding.shape": shape, "volumebinding.weight": 2})
     assert session.node_scores(waiting, list(made.nodes.values())) == {"a": 50.0, "b": 200.0}
@@ -105,12 +105,14 @@ def test_devices_are_claimed_unless_the_gate_is_off() -> None:
     made = cluster([A, B], [job([waiting])])
     part = ResourceSlice(name="s", driver="d", pool="p", node="b", devices=(Device(name="gpu"),))
     asked = ResourceClaim(namespace="default", name="c", requests=(DeviceRequest(name="r", device_class="gpu"),))
-    made.stock = DraInventory(classes={"gpu": DeviceClass(name="gpu")}, slices={"s": part}, claims={asked.key: asked})
+    made.inventory = DraInventory(
+        classes={"gpu": DeviceClass(name="gpu")}, slices={"s": part}, claims={asked.key: asked}
+    )
     assert (reasons(opened(made), waiting, A), reasons(opened(made), waiting, B)) == (
         ["cannot allocate all claims"],
         [],
     )
-    made.gates = {"DynamicResourceAllocation": False}
+    made.feature_gates = {"DynamicResourceAllocation": False}
     assert reasons(opened(made), waiting, A) == []
 
 

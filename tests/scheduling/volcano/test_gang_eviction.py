@@ -6,16 +6,16 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import HyperNode, HyperNodeMember, NetworkTopology
 from gpuconsole.scheduling.volcano.actions import ACTIONS
-from gpuconsole.scheduling.volcano.actions.gang_eviction import bundles_of, in_order, only_allowed
-from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains, HyperNodes
+from gpuconsole.scheduling.volcano.actions.gang_eviction import restrict_bundles, sort_bundles, split_into_bundles
+from gpuconsole.scheduling.volcano.api.hyper_nodes import ROOT_NAME, HyperNodeDomains, HyperNodes
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.resource import Resource
-from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, tier
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, tier_of
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.support.volcano_clusters import cluster, job, queue, task
 
-TIERS = (tier("priority", "gang", "conformance"), tier("predicates", "network-topology-aware"))
+TIERS = (tier_of("priority", "gang", "conformance"), tier_of("predicates", "network-topology-aware"))
 
 
 def running(
@@ -56,7 +56,10 @@ def gone(session: VolcanoSession) -> list[str]:
 
 
 def split(owner: JobInfo) -> list[tuple[bool, list[str]]]:
-    return [(one.whole, [each.name for each in one.tasks]) for one in bundles_of(owner, list(owner.tasks.values()))]
+    return [
+        (one.breaks_gang, [each.name for each in one.tasks])
+        for one in split_into_bundles(owner, list(owner.tasks.values()))
+    ]
 
 
 def test_what_a_gang_can_spare_comes_apart_from_what_ends_it() -> None:
@@ -77,15 +80,18 @@ def test_a_role_that_has_no_more_than_it_needs_spares_nobody() -> None:
 
 def test_a_whole_bundle_falls_if_one_of_its_tasks_has_to_stay() -> None:
     owner = running("a", "n1", 4, least=3)
-    bundles = bundles_of(owner, list(owner.tasks.values()))
-    left = only_allowed(bundles, [owner.tasks["a-0"], owner.tasks["a-1"]])
+    bundles = split_into_bundles(owner, list(owner.tasks.values()))
+    left = restrict_bundles(bundles, [owner.tasks["a-0"], owner.tasks["a-1"]])
     assert [[one.name for one in bundle.tasks] for bundle in left] == [["a-0"]]
 
 
 def test_among_whole_jobs_the_one_goes_that_gives_most_for_what_it_costs() -> None:
     dear, cheap = running("dear", "n1", 4, least=4), running("cheap", "n1", 2, least=2)
-    bundles = [*bundles_of(dear, list(dear.tasks.values())), *bundles_of(cheap, list(cheap.tasks.values()))]
-    ordered = in_order(bundles, Resource(scalars={GPU: 2000.0}), lambda *_: 0)
+    bundles = [
+        *split_into_bundles(dear, list(dear.tasks.values())),
+        *split_into_bundles(cheap, list(cheap.tasks.values())),
+    ]
+    ordered = sort_bundles(bundles, Resource(scalars={GPU: 2000.0}), lambda *_: 0)
     assert [bundle.job.name for bundle in ordered] == ["cheap", "dear"]
 
 
@@ -99,7 +105,7 @@ def test_gangpreempt_takes_no_more_than_the_gang_needs_and_nothing_of_equals() -
     low, same = running("low", "n1", 3, least=1), running("same", "n2", 4, priority=10)
     session = acted([low, same, waiting("high", 2)], "gangpreempt")
     assert gone(session) == ["low-0", "low-1"]
-    assert session.jobs["default/high"].sub_jobs["default/high"].nominated_hyper_node == TOP
+    assert session.jobs["default/high"].sub_jobs["default/high"].nominated_hyper_node == ROOT_NAME
 
 
 def test_a_gang_that_has_to_be_close_gets_room_in_one_domain() -> None:

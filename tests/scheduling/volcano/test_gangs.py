@@ -59,7 +59,7 @@ def test_sums_follow_the_status_of_tasks() -> None:
     first = gang.tasks["p0"]
     each = Resource(1000, 0, {GPU: 1000, PODS: 1})
     gang.update_status(first, S.ALLOCATED)
-    assert (gang.allocated, gang.total_request) == (each, each.clone().add(each))
+    assert (gang.allocated, gang.total_request) == (each, each.copy().add(each))
     gang.delete_task(first)
     assert gang.allocated == Resource(0, 0, {GPU: 0, PODS: 0})
     assert (sorted(gang.tasks), [*gang.task_status_index]) == (["p1"], [S.PENDING])
@@ -93,8 +93,8 @@ def test_roles_count_beside_the_job(name: str) -> None:
     least, roles, wanted = ROLES[name]
     workers = members(S.RUNNING, S.PIPELINED, S.PENDING, role="worker")
     gang = job([*workers, *members(S.PENDING, role="master", start=3)], min_member=least, min_task_member=roles)
-    got = gang.roles
-    assert (got.valid(), got.ready(), got.pipelined(), got.starving()) == wanted
+    got = gang.role_minimums
+    assert (got.are_valid(), got.are_ready(), got.are_pipelined(), got.are_starving()) == wanted
 
 
 def failing(gang: JobInfo, *uids: str) -> JobInfo:
@@ -108,7 +108,7 @@ def test_a_job_goes_on_only_while_it_can_become_ready() -> None:
 
     def continues(least: int, roles: dict[str, int], *failed: str) -> bool:
         gang = failing(job([*workers, *masters], min_member=least, min_task_member=roles), *failed)
-        return gang.roles.continue_allocating("default/job")
+        return gang.role_minimums.may_become_ready("default/job")
 
     assert not continues(3, {}, "p0"), "every task is needed"
     assert continues(1, {}, "p0")
@@ -191,7 +191,7 @@ def test_what_a_pod_group_says_of_its_job() -> None:
 def test_a_clone_has_tasks_of_its_own() -> None:
     gang = job(members(S.RUNNING, S.PENDING), min_member=2)
     gang.sub_jobs["default/job"].nominated_hyper_node = "rack"
-    twin = gang.clone()
+    twin = gang.copy()
     twin.update_status(twin.tasks["p1"], S.ALLOCATED)
     assert (gang.ready_task_num, twin.ready_task_num, twin.min_available) == (1, 2, 2)
     assert twin.sub_jobs["default/job"].nominated_hyper_node == "rack"
@@ -202,11 +202,13 @@ def test_a_job_says_why_it_waits() -> None:
     placed, waiting, failed = gang.tasks.values()
     for one, status, where in ((placed, S.ALLOCATED, "n1"), (waiting, S.PIPELINED, "n2")):
         one.status, one.node_name, one.eviction_occurred = status, where, True
-        one.remember()
+        one.save_transaction()
         one.status = S.PENDING
     errors = FitErrors()
-    errors.put("n1", FitError.saying(PredicateCode.UNSCHEDULABLE, "Insufficient cpu"))
-    errors.put("n2", FitError.saying(PredicateCode.UNRESOLVABLE, "node(s) were unschedulable", "Insufficient cpu"))
+    errors.set_error("n1", FitError.from_reasons(PredicateCode.UNSCHEDULABLE, "Insufficient cpu"))
+    errors.set_error(
+        "n2", FitError.from_reasons(PredicateCode.UNRESOLVABLE, "node(s) were unschedulable", "Insufficient cpu")
+    )
     gang.node_fit_errors[failed.uid] = errors
     text = "0/2 nodes are unavailable: 1 node(s) were unschedulable, 2 Insufficient cpu."
     assert errors.unresolvable_nodes() == {"n2"}

@@ -8,9 +8,9 @@ from gpuconsole.model.volcano import HyperNode, HyperNodeMember
 from gpuconsole.scheduling.volcano.api.hyper_nodes import (
     HyperNodes,
     ancestors,
-    chosen,
-    leaves,
-    lowest_common,
+    leaf_hyper_nodes,
+    lowest_common_ancestor,
+    selected_nodes,
 )
 from tests.support.volcano_clusters import node
 
@@ -67,9 +67,9 @@ def test_a_domain_holds_what_those_below_it_hold() -> None:
 def test_relations_are_read_from_the_tree() -> None:
     tree = built(*RACKS).tree
     assert ancestors(tree, "rack-a") == ["rack-a", "spine"]
-    assert (leaves(tree, "spine"), leaves(tree, "nowhere")) == ({"rack-a", "rack-b"}, set())
+    assert (leaf_hyper_nodes(tree, "spine"), leaf_hyper_nodes(tree, "nowhere")) == ({"rack-a", "rack-b"}, set())
     pairs = [("rack-a", "rack-b"), ("rack-a", "spine"), ("rack-a", "island"), ("", "rack-a"), ("rack-a", "")]
-    assert [lowest_common(tree, *pair) for pair in pairs] == ["spine", "spine", "", "rack-a", "rack-a"]
+    assert [lowest_common_ancestor(tree, *pair) for pair in pairs] == ["spine", "spine", "", "rack-a", "rack-a"]
 
 
 PROBLEMS = {
@@ -109,7 +109,7 @@ MEMBERS: dict[str, tuple[HyperNodeMember, set[str]]] = {
 def test_members_choose_nodes(name: str) -> None:
     member, wanted = MEMBERS[name]
     nodes = (node("gpu-1", labels={"rack": "a"}), node("gpu-2", labels={"rack": "b"}), node("cpu"))
-    assert chosen(member, nodes) == wanted
+    assert selected_nodes(member, nodes) == wanted
 
 
 def test_nodes_that_come_and_go_change_what_patterns_and_labels_choose() -> None:

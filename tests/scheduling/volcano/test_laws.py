@@ -16,10 +16,10 @@ from gpuconsole.model.resources import CPU, GPU, PODS
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.task import GROUP_NAME, TaskStatus
-from gpuconsole.scheduling.volcano.config import VolcanoConfiguration, VolcanoPolicy, tier
+from gpuconsole.scheduling.volcano.config import VolcanoConfiguration, VolcanoPolicy, tier_of
 from gpuconsole.scheduling.volcano.engine import VolcanoPlacement
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
-from gpuconsole.scheduling.volcano.session import CannotPlace, VolcanoSession, VolcanoStatement
+from gpuconsole.scheduling.volcano.session import PlacementRejected, VolcanoSession, VolcanoStatement
 from gpuconsole.scheduling.volcano.store import VolcanoStore
 
 CONF = """\
@@ -29,8 +29,8 @@ tiers:
 - plugins: [{name: overcommit}, {name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}, {name: binpack}]
 """
 TIERS = (
-    tier("priority", "gang", "conformance"),
-    tier("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack", "deviceshare"),
+    tier_of("priority", "gang", "conformance"),
+    tier_of("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack", "deviceshare"),
 )
 CLASSES = (PriorityClass(name="low", value=1), PriorityClass(name="high", value=100))
 law = settings(max_examples=60, deadline=None)
@@ -92,8 +92,8 @@ def picture(session: VolcanoSession) -> dict[str, Any]:
         "sums": {uid: (job.allocated, job.total_request) for uid, job in session.jobs.items()},
         "ready": {uid: (session.job_ready(job), session.job_pipelined(job)) for uid, job in session.jobs.items()},
         "queues": {job.queue: session.overused(session.queues[job.queue]) for job in session.jobs.values()},
-        "placed": {name: sorted(session.placed.on(name)) for name in session.nodes},
-        "promised": (dict(session.promised), dict(session.granted)),
+        "placed": {name: sorted(session.node_pods.pods_on(name)) for name in session.nodes},
+        "promised": (dict(session.assumed_volumes), dict(session.claim_allocations)),
     }
 
 
@@ -112,8 +112,8 @@ def test_what_a_statement_does_is_undone_when_it_is_discarded(
     session = opened(gangs, machines)
     ACTIONS["allocate"](session)
     for job in session.jobs.values():
-        for task in list(job.of_status(TaskStatus.BINDING).values()):
-            session.move(task, TaskStatus.RUNNING)
+        for task in list(job.tasks_with_status(TaskStatus.BINDING).values()):
+            session.update_status_everywhere(task, TaskStatus.RUNNING)
     before = picture(session)
     statement = VolcanoStatement(session)
     tasks = sorted((task for job in session.jobs.values() for task in job.tasks.values()), key=lambda task: task.key)
@@ -125,9 +125,9 @@ def test_what_a_statement_does_is_undone_when_it_is_discarded(
             try:
                 if data.draw(st.booleans()):
                     statement.pipeline(task, node.name, eviction_occurred=False)
-                elif not task.init_request.exceeding(node.idle):
+                elif not task.init_request.exceeded_names(node.idle):
                     statement.allocate(task, node)
-            except CannotPlace:
+            except PlacementRejected:
                 pass
     statement.discard()
     assert picture(session) == before

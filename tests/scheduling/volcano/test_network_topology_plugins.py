@@ -4,7 +4,7 @@ import pytest
 
 from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.model.volcano import NetworkTopology
-from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains, HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.hyper_nodes import ROOT_NAME, HyperNodeDomains, HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.plugins.task_topology import TaskTopology, topology_of
@@ -67,7 +67,7 @@ def test_pods_that_ask_for_no_closeness_fill_domains_that_are_full_already() -> 
     total = 1 + 0.8 + 0.64
     wanted = {"a1": rack, "a2": rack, "b1": spine, "b2": spine, "c1": top, "x": top}
     assert node_scores(on, one) == rounded({name: 100 * score / total for name, score in wanted.items()})
-    off = opened(job([there.clone(), one]), arguments={"hypernode.binpack.normal-pod.enable": False})
+    off = opened(job([there.copy(), one]), arguments={"hypernode.binpack.normal-pod.enable": False})
     assert node_scores(off, one) == {}
 
 
@@ -103,7 +103,7 @@ def test_the_fullest_domain_is_best_and_among_equals_the_one_where_the_gang_is_a
 def test_gpus_count_for_domains_only_where_they_are_listed() -> None:
     one = task("p0", requests={CPU: 2000, GPU: 8})
     arguments = {"hypernode.binpack.resources": GPU, f"hypernode.binpack.resources.{GPU}": 3, "weight": 2}
-    plain, listed = opened(gang(one)), opened(gang(one.clone()), arguments=arguments)
+    plain, listed = opened(gang(one)), opened(gang(one.copy()), arguments=arguments)
     found = []
     for on in (plain, listed):
         (unit,) = on.jobs["default/job"].sub_jobs.values()
@@ -128,7 +128,7 @@ def test_domains_that_suit_a_gang(name: str) -> None:
     unit = gang(task("p"), tier=tier, min_resources={GPU: gpus})
     on = opened(unit, arguments={"hypernode.gradient.evict.max-hypernodes": 2})
     unit.allocated_hyper_node = allocated
-    found = on.functions.job_gradients[NETWORK](unit, on.hyper_nodes[TOP], purpose)
+    found = on.functions.job_gradients[NETWORK](unit, on.hyper_nodes[ROOT_NAME], purpose)
     assert [[info.name for info in group] for group in found] == wanted
 
 

@@ -73,14 +73,14 @@ def test_a_node_that_changes_is_summed_up_anew() -> None:
     info.set_node(node("n", amounts={GPU: 4}))
     assert info.idle == Resource(7000, 32 * GIB, {GPU: 3000, PODS: 19}, 20)
     info.set_node(None)
-    assert (info.ready, info.idle.get(GPU)) == (False, 3000)
+    assert (info.has_node, info.idle.get(GPU)) == (False, 3000)
 
 
 def test_a_node_that_nobody_described_only_remembers_tasks() -> None:
     info, one = NodeInfo(), task("p", on="n")
     assert (info.add_task(one), info.used, len(info.tasks)) == ("", Resource(), 1)
     info.set_node(node("n"))
-    assert (info.ready, info.used) == (True, ONE)
+    assert (info.has_node, info.used) == (True, ONE)
 
 
 def test_lent_cores_and_memory_come_on_top() -> None:
@@ -100,7 +100,7 @@ def test_lent_cores_and_memory_come_on_top() -> None:
 def test_a_clone_has_sums_of_its_own() -> None:
     info, one = NodeInfo(node("n")), task("p")
     info.add_task(one)
-    twin = info.clone()
+    twin = info.copy()
     twin.remove_task(one)
     assert (info.used, twin.idle, [*info.tasks]) == (ONE, WHOLE, ["default/p"])
 
@@ -111,6 +111,6 @@ def test_a_fresh_node_is_as_it_was_described() -> None:
         name="n", labels=labels, annotations={"volcano.sh/offline-job-evicting": "1"}, allocatable={CPU: 8}
     )
     info, one = NodeInfo(described), task("p")
-    info.fresh().add_task(one)
-    fresh, made = info.fresh(), NodeInfo(described)
+    info.without_tasks().add_task(one)
+    fresh, made = info.without_tasks(), NodeInfo(described)
     assert [getattr(fresh, name) for name in NodeInfo.__slots__] == [getattr(made, name) for name in NodeInfo.__slots__]

@@ -7,7 +7,13 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, MEMORY
 from gpuconsole.model.volcano import CpuPlace, Numatopology
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.plugins.numaaware import Hint, assign, decide, hints, take
+from gpuconsole.scheduling.volcano.plugins.numaaware import (
+    TopologyHint,
+    assign_cpus,
+    cpu_hints,
+    merge_hints,
+    take_by_topology,
+)
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.support.volcano_clusters import GIB, job, node, session, task
 
@@ -68,38 +74,42 @@ TAKEN: dict[str, tuple[set[int], int, set[int] | None]] = {
 @pytest.mark.parametrize("name", TAKEN)
 def test_cpus_are_taken_together(name: str) -> None:
     free, count, wanted = TAKEN[name]
-    assert take(machine(), free, count) == (None if wanted is None else frozenset(wanted))
+    assert take_by_topology(machine(), free, count) == (None if wanted is None else frozenset(wanted))
 
 
 def test_hints_name_sets_of_numa_nodes_with_enough_free_cpus() -> None:
-    assert hints(wants(4000), machine(), EVERY) == [Hint(1, True), Hint(2, True), Hint(3)]
-    assert hints(wants(4000), machine(), EVERY - {5}) == [Hint(1, True), Hint(3)]
-    assert hints(wants(5000), machine(), EVERY) == [Hint(3, True)]
-    assert hints(wants(4000), machine(reserved=100), EVERY) == [Hint(2, True), Hint(3)]
-    assert hints(wants(1500), machine(), EVERY) is None
+    assert cpu_hints(wants(4000), machine(), EVERY) == [TopologyHint(1, True), TopologyHint(2, True), TopologyHint(3)]
+    assert cpu_hints(wants(4000), machine(), EVERY - {5}) == [TopologyHint(1, True), TopologyHint(3)]
+    assert cpu_hints(wants(5000), machine(), EVERY) == [TopologyHint(3, True)]
+    assert cpu_hints(wants(4000), machine(reserved=100), EVERY) == [TopologyHint(2, True), TopologyHint(3)]
+    assert cpu_hints(wants(1500), machine(), EVERY) is None
 
 
 def test_cpus_of_the_hint_come_first() -> None:
-    assert assign(wants(2000), machine(), EVERY, Hint(2, True)) == {4, 5}
-    assert assign(wants(5000), machine(), EVERY, Hint(2, True)) == {0, 4, 5, 6, 7}
-    assert assign(wants(9000), machine(), EVERY, Hint(3, True)) == frozenset()
+    assert assign_cpus(wants(2000), machine(), EVERY, TopologyHint(2, True)) == {4, 5}
+    assert assign_cpus(wants(5000), machine(), EVERY, TopologyHint(2, True)) == {0, 4, 5, 6, 7}
+    assert assign_cpus(wants(9000), machine(), EVERY, TopologyHint(3, True)) == frozenset()
 
 
-DECIDED: dict[str, tuple[str, list[Hint] | None, tuple[Hint, bool]]] = {
-    "the narrowest that is preferred": ("restricted", [Hint(3), Hint(2, True)], (Hint(2, True), True)),
-    "nothing preferred": ("restricted", [Hint(3)], (Hint(3), False)),
-    "nothing preferred, but that is no matter": ("best-effort", [Hint(2)], (Hint(2), True)),
-    "two nodes, where one has to do": ("single-numa-node", [Hint(3, True)], (Hint(3), False)),
-    "no wish": ("single-numa-node", None, (Hint(3, True), True)),
-    "nothing would do": ("restricted", [], (Hint(3), False)),
-    "no policy": ("none", [], (Hint(), True)),
+DECIDED: dict[str, tuple[str, list[TopologyHint] | None, tuple[TopologyHint, bool]]] = {
+    "the narrowest that is preferred": (
+        "restricted",
+        [TopologyHint(3), TopologyHint(2, True)],
+        (TopologyHint(2, True), True),
+    ),
+    "nothing preferred": ("restricted", [TopologyHint(3)], (TopologyHint(3), False)),
+    "nothing preferred, but that is no matter": ("best-effort", [TopologyHint(2)], (TopologyHint(2), True)),
+    "two nodes, where one has to do": ("single-numa-node", [TopologyHint(3, True)], (TopologyHint(3), False)),
+    "no wish": ("single-numa-node", None, (TopologyHint(3, True), True)),
+    "nothing would do": ("restricted", [], (TopologyHint(3), False)),
+    "no policy": ("none", [], (TopologyHint(), True)),
 }
 
 
 @pytest.mark.parametrize("name", DECIDED)
 def test_a_policy_decides_by_hints(name: str) -> None:
     policy, listed, wanted = DECIDED[name]
-    assert decide(policy, (0, 1), [{CPU: listed}]) == wanted
+    assert merge_hints(policy, (0, 1), [{CPU: listed}]) == wanted
 
 
 def opened(*tasks: TaskInfo, **machines: Numatopology) -> VolcanoSession:

@@ -8,14 +8,14 @@ from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption, tier
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption, tier_of
 from gpuconsole.scheduling.volcano.node_search import PredicateCache
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from tests.support.volcano_clusters import cluster, job, node, pod, task
 
 PACKING = VolcanoPluginOption(name="binpack", arguments=VolcanoArguments({"binpack.resources": GPU}))
-TIERS = (tier("priority", "gang"), (*tier("drf", "predicates", "proportion", "nodeorder"), PACKING))
+TIERS = (tier_of("priority", "gang"), (*tier_of("drf", "predicates", "proportion", "nodeorder"), PACKING))
 
 
 def made(sizes: list[int], gpus: list[int], least: int) -> VolcanoSession:
@@ -38,7 +38,7 @@ def test_decisions_are_those_of_a_session_that_looks_at_each_task_anew(
 ) -> None:
     least = data.draw(st.integers(1, len(sizes)))
     usual, forgetful = made(sizes, gpus, least), made(sizes, gpus, least)
-    forgetful.functions.alone.clear()
+    forgetful.functions.cacheable_tasks.clear()
     for session in (usual, forgetful):
         ACTIONS["allocate"](session)
     assert [(one.key, one.node_name) for one in usual.binds] == [(one.key, one.node_name) for one in forgetful.binds]
@@ -48,28 +48,28 @@ def test_pods_of_one_task_are_of_one_kind_though_they_are_numbered() -> None:
     session = made([1, 1], [8], 1)
     memo = PredicateCache(session)
     numbered = [TaskInfo(pod(f"j-w-{n}", role="w", labels={"volcano.sh/task-index": str(n)})) for n in range(2)]
-    assert memo.kind(numbered[0]) == memo.kind(numbered[1]) is not None
-    assert memo.kind(TaskInfo(pod("j-w-2", role="w", labels={"zone": "a"}))) != memo.kind(numbered[0])
-    assert memo.kind(TaskInfo(pod("j-v-0", role="v"))) != memo.kind(TaskInfo(pod("j-w-9", role="w")))
+    assert memo.class_key(numbered[0]) == memo.class_key(numbered[1]) is not None
+    assert memo.class_key(TaskInfo(pod("j-w-2", role="w", labels={"zone": "a"}))) != memo.class_key(numbered[0])
+    assert memo.class_key(TaskInfo(pod("j-v-0", role="v"))) != memo.class_key(TaskInfo(pod("j-w-9", role="w")))
 
 
 def test_pods_that_mind_others_are_judged_each_time() -> None:
     far = PodAffinity(required=(PodTerm(topology_key="zone"),))
     picky = TaskInfo(pod("p", template=PodTemplate(containers=(Container(requests={GPU: 1}),), pod_anti_affinity=far)))
-    assert PredicateCache(made([1], [8], 1)).kind(picky) is None
+    assert PredicateCache(made([1], [8], 1)).class_key(picky) is None
 
 
 def test_a_plugin_that_says_nothing_of_it_is_asked_each_time() -> None:
     session = made([1], [8], 1)
     session.functions.predicates["own"] = lambda task, node: None
-    assert PredicateCache(session).kind(task("p")) is None
+    assert PredicateCache(session).class_key(task("p")) is None
 
 
 def test_a_node_changes_when_a_task_comes_or_goes() -> None:
     info, one = NodeInfo(node("n")), task("p")
-    seen = [info.changes]
+    seen = [info.change_count]
     info.add_task(one)
-    seen.append(info.changes)
+    seen.append(info.change_count)
     info.remove_task(one)
-    seen.append(info.changes)
+    seen.append(info.change_count)
     assert len(set(seen)) == 3

@@ -3,13 +3,13 @@
 import pytest
 
 from gpuconsole.scheduling.volcano.config import (
-    DEFAULTS,
+    ENABLED_BY_DEFAULT,
     HELM_CONF,
-    Flag,
+    EnabledFlag,
     VolcanoArguments,
     VolcanoConfiguration,
     VolcanoPluginOption,
-    tier,
+    tier_of,
 )
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 
@@ -17,13 +17,13 @@ HELM = VolcanoConfiguration(
     tiers=(
         (
             VolcanoPluginOption(name="priority"),
-            VolcanoPluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
+            VolcanoPluginOption(name="gang", enabled=ENABLED_BY_DEFAULT - {EnabledFlag.PREEMPTABLE}),
             VolcanoPluginOption(name="conformance"),
         ),
         (
             VolcanoPluginOption(name="overcommit"),
-            VolcanoPluginOption(name="drf", enabled=DEFAULTS - {Flag.PREEMPTABLE}),
-            *tier("predicates", "proportion", "nodeorder", "binpack"),
+            VolcanoPluginOption(name="drf", enabled=ENABLED_BY_DEFAULT - {EnabledFlag.PREEMPTABLE}),
+            *tier_of("predicates", "proportion", "nodeorder", "binpack"),
         ),
     ),
 )
@@ -53,9 +53,13 @@ def test_everything_is_read() -> None:
         actions=("enqueue", "reclaim", "allocate"),
         tiers=(
             (
-                VolcanoPluginOption(name="gang", enabled=DEFAULTS - {Flag.PREEMPTABLE, Flag.VICTIM}),
                 VolcanoPluginOption(
-                    name="drf", enabled=DEFAULTS | {Flag.HIERARCHY}, arguments=VolcanoArguments({"some": 1})
+                    name="gang", enabled=ENABLED_BY_DEFAULT - {EnabledFlag.PREEMPTABLE, EnabledFlag.VICTIM}
+                ),
+                VolcanoPluginOption(
+                    name="drf",
+                    enabled=ENABLED_BY_DEFAULT | {EnabledFlag.HIERARCHY},
+                    arguments=VolcanoArguments({"some": 1}),
                 ),
             ),
         ),

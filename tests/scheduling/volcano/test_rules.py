@@ -9,19 +9,19 @@ from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.volcano.actions import ACTIONS
-from gpuconsole.scheduling.volcano.actions.gang_eviction import bundles_of
+from gpuconsole.scheduling.volcano.actions.gang_eviction import split_into_bundles
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.queue import reserved
+from gpuconsole.scheduling.volcano.api.queue import unallocated_min_resources
 from gpuconsole.scheduling.volcano.api.task import PREEMPTABLE
 from gpuconsole.scheduling.volcano.api.task import DraResource as Devices
-from gpuconsole.scheduling.volcano.config import Sampling, VolcanoArguments, VolcanoConfiguration, tier
-from gpuconsole.scheduling.volcano.engine import close
-from gpuconsole.scheduling.volcano.node_search import Finder
+from gpuconsole.scheduling.volcano.config import Sampling, VolcanoArguments, VolcanoConfiguration, tier_of
+from gpuconsole.scheduling.volcano.engine import close_session
+from gpuconsole.scheduling.volcano.node_search import NodeFinder
 from gpuconsole.scheduling.volcano.plugins.capacity import CapacityPlugin
 from gpuconsole.scheduling.volcano.plugins.proportion import ProportionPlugin
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
 from gpuconsole.scheduling.volcano.session import VolcanoSession
-from gpuconsole.scheduling.volcano.store import ResourceClaimMissing, claimed, total
+from gpuconsole.scheduling.volcano.store import ResourceClaimMissing, claimed_devices, total_devices
 from tests.scheduling.volcano.test_actions import TIERS, acted, gone, machine, work
 from tests.scheduling.volcano.test_gang_eviction import acted as gang_acted
 from tests.scheduling.volcano.test_gang_eviction import gone as gang_gone
@@ -38,7 +38,7 @@ def test_a_guarantee_of_another_resource_protects_too() -> None:
     queues = [opens("root"), opens("lab", deserved={GPU: 1}, guarantee={CPU: 3000}), opens("app", deserved={GPU: 4})]
     lab = job([task(f"lab-{n}", group="lab", on="n1") for n in range(3)], name="lab", queue="lab", min_member=1)
     app = wants("app", 1)
-    candidates = [one.clone() for one in lab.tasks.values()]
+    candidates = [one.copy() for one in lab.tasks.values()]
     assert names(opened("capacity", [lab, app], queues).reclaimable(app.tasks["app-w0"], candidates)) == []
     queues[1] = opens("lab", deserved={GPU: 1})
     free = opened("capacity", [lab, app], queues).reclaimable(app.tasks["app-w0"], candidates)
@@ -50,14 +50,14 @@ def test_nobody_goes_who_has_nothing_of_what_is_asked_for() -> None:
     lab = wants("lab", 0, 3)
     app = job([task("cpu", group="app", requests={CPU: 1000})], name="app", queue="app")
     session = opened("capacity", [lab, app], queues)
-    assert names(session.reclaimable(app.tasks["cpu"], [one.clone() for one in lab.tasks.values()])) == []
+    assert names(session.reclaimable(app.tasks["cpu"], [one.copy() for one in lab.tasks.values()])) == []
 
 
 def test_kin_that_deserve_nothing_leave_each_other_alone() -> None:
     queues = [opens("root"), opens("org", parent="root", deserved={GPU: 4})]
     queues += [opens("a", parent="org"), opens("b", parent="org")]
     a, b = wants("a", 0, 4), wants("b", 1)
-    candidates = [one.clone() for one in a.tasks.values()]
+    candidates = [one.copy() for one in a.tasks.values()]
     for level, count in ((0, 4), (1, 0)):
         session = opened("capacity", [a, b], queues, arguments={"ancestorReclaimLevel": level})
         assert len(session.reclaimable(b.tasks["b-w0"], candidates) or ()) == count
@@ -69,7 +69,7 @@ def test_a_queue_that_deserves_nothing_comes_after_those_that_still_have_less() 
         [wants("none", 1), wants("some", 1, 1)],
         [opens("root"), opens("none"), opens("some", deserved={GPU: 2})],
     )
-    assert session.queue_first(session.queues["some"], session.queues["none"])
+    assert session.queue_precedes(session.queues["some"], session.queues["none"])
 
 
 def test_a_queue_may_use_its_own_guarantee_but_not_those_of_others() -> None:
@@ -99,14 +99,14 @@ def test_a_queue_at_its_capability_reclaims_nothing() -> None:
 
 def test_proportion_takes_back_no_more_than_what_is_beyond_the_due() -> None:
     session = opened("proportion", [wants("a", 0, 5), wants("b", 8)], [opens("a"), opens("b")])
-    candidates = [one.clone() for one in session.jobs["default/a"].tasks.values()]
+    candidates = [one.copy() for one in session.jobs["default/a"].tasks.values()]
     assert names(session.reclaimable(session.jobs["default/b"].tasks["b-w0"], candidates)) == ["a-r0"]
 
 
 def test_less_than_the_whole_cluster_is_never_promised() -> None:
     jobs = [work(name, phase="Pending", min_resources={GPU: 4}) for name in ("a",)]
     made = cluster([machine("n1", 4)], jobs, queues=[queue("team", state="Open")])
-    option = replace(tier("overcommit")[0], arguments=VolcanoArguments({"overcommit-factor": 0.5}))
+    option = replace(tier_of("overcommit")[0], arguments=VolcanoArguments({"overcommit-factor": 0.5}))
     session = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), made, plugins=PLUGINS)
     ACTIONS["enqueue"](session)
     assert session.jobs["default/a"].phase == "Inqueue"
@@ -125,7 +125,7 @@ def test_a_gang_is_ready_only_if_each_role_is() -> None:
 
 
 def test_what_kubernetes_needs_is_no_victim() -> None:
-    session = acted([], gpus={"n1": 4}, tiers=(tier("conformance"),))
+    session = acted([], gpus={"n1": 4}, tiers=(tier_of("conformance"),))
     critical = task("c", template=PodTemplate(priority_class="system-node-critical"))
     system = task("s", namespace="kube-system")
     assert names(session.preemptable(task("asker"), [critical, system, task("plain")])) == ["plain"]
@@ -133,13 +133,13 @@ def test_what_kubernetes_needs_is_no_victim() -> None:
 
 def test_a_running_job_keeps_the_rest_of_its_minresources_reserved() -> None:
     owner = work("a", running=2, phase="Running", min_resources={GPU: 4})
-    assert reserved(owner).get(GPU) == 2000
+    assert unallocated_min_resources(owner).get(GPU) == 2000
     session = opened("proportion", [owner], [opens("team")])
     assert plugin_of(session, ProportionPlugin).queues["team"].inqueue.get(GPU) == 2000
     jobs = [owner, work("b", phase="Pending", min_resources={GPU: 3})]
-    assert acted(jobs, "enqueue", gpus={"n1": 5}, tiers=(tier("overcommit"),)).jobs["default/b"].phase == "Pending"
+    assert acted(jobs, "enqueue", gpus={"n1": 5}, tiers=(tier_of("overcommit"),)).jobs["default/b"].phase == "Pending"
     jobs[0] = work("a", running=2, phase="Running", min_resources={GPU: 2})
-    assert acted(jobs, "enqueue", gpus={"n1": 5}, tiers=(tier("overcommit"),)).jobs["default/b"].phase == "Inqueue"
+    assert acted(jobs, "enqueue", gpus={"n1": 5}, tiers=(tier_of("overcommit"),)).jobs["default/b"].phase == "Inqueue"
 
 
 def test_topology_aware_preemption_compares_nodes_by_what_their_victims_are_worth() -> None:
@@ -160,8 +160,8 @@ def test_a_policy_of_never_forbids_to_preempt_and_to_reclaim() -> None:
     template = PodTemplate(containers=(Container(requests={GPU: 1}),), preemption_policy="Never")
     shy = job([task("shy", group="shy", template=template, priority=10)], name="shy", min_member=1)
     shy.priority = 10
-    assert gone(acted([work("low", running=4), shy.clone()], "preempt", gpus={"n1": 4})) == []
-    assert gone(acted([work("abroad", running=4, queue="other"), shy.clone()], "reclaim", gpus={"n1": 4})) == []
+    assert gone(acted([work("low", running=4), shy.copy()], "preempt", gpus={"n1": 4})) == []
+    assert gone(acted([work("abroad", running=4, queue="other"), shy.copy()], "reclaim", gpus={"n1": 4})) == []
     bold = job([task("bold", group="bold", priority=10)], name="bold", min_member=1)
     bold.priority = 10
     assert gone(acted([work("abroad", running=4, queue="other"), bold], "reclaim", gpus={"n1": 4})) == ["abroad-r2"]
@@ -185,7 +185,7 @@ def test_a_role_at_its_minimum_is_not_spared_though_the_job_has_more_than_it_nee
     tasks = [task("m", group="g", role="master", on="n1")]
     tasks += [task(f"w{n}", group="g", role="worker", on="n1") for n in range(3)]
     owner = job(tasks, name="g", min_member=2, min_task_member={"master": 1, "worker": 1})
-    found = [(one.whole, [each.name for each in one.tasks]) for one in bundles_of(owner, tasks)]
+    found = [(one.breaks_gang, [each.name for each in one.tasks]) for one in split_into_bundles(owner, tasks)]
     assert found == [(False, ["w0", "w1"]), (True, ["m", "w2"])]
 
 
@@ -194,15 +194,15 @@ def test_a_search_ends_when_enough_nodes_fit_and_the_next_begins_there() -> None
     session = VolcanoSession(
         VolcanoConfiguration(tiers=TIERS), made, plugins=PLUGINS, sampling=Sampling(minimum_nodes=50, percentage=25)
     )
-    finder = Finder(session)
-    first, _ = finder.fitting(session.jobs["default/a"].tasks["a-w0"], session.node_list, lambda *_: None)
-    second, _ = finder.fitting(session.jobs["default/a"].tasks["a-w0"], session.node_list, lambda *_: None)
+    finder = NodeFinder(session)
+    first, _ = finder.find_feasible(session.jobs["default/a"].tasks["a-w0"], session.node_list, lambda *_: None)
+    second, _ = finder.find_feasible(session.jobs["default/a"].tasks["a-w0"], session.node_list, lambda *_: None)
     assert (len(first), first[0].name, second[0].name) == (50, "n000", "n050")
 
 
 def test_a_job_whose_gang_is_torn_while_some_of_it_runs_is_unknown() -> None:
     session = acted([work("torn", 1, running=1, least=2, phase="Running")], gpus={"n1": 1})
-    close(session)
+    close_session(session)
     owner = session.jobs["default/torn"]
     assert owner.phase == "Unknown"
     message = "1/2 tasks in gang unschedulable: pod group is not ready, 1 Pending, 1 Running, 2 minAvailable"
@@ -218,7 +218,7 @@ def test_claims_count_once_and_amounts_for_each_device() -> None:
     asked = DeviceRequest(device_class="gpu", count=2, capacity={"memory": 8})
     claims = {f"default/{name}": ResourceClaim(namespace="default", name=name, requests=(asked,)) for name in "ab"}
     named = PodTemplate(resource_claims=(PodClaim("x", claim="a"), PodClaim("y", claim="b"), PodClaim("z", claim="a")))
-    found = claimed(pod("p", template=named), claims)
-    assert total(found) == {"gpu": Devices(4, {"memory": 32})}
+    found = claimed_devices(pod("p", template=named), claims)
+    assert total_devices(found) == {"gpu": Devices(4, {"memory": 32})}
     with pytest.raises(ResourceClaimMissing, match="default/a"):
-        claimed(pod("p", template=named), {})
+        claimed_devices(pod("p", template=named), {})

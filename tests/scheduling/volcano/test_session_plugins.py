@@ -6,8 +6,8 @@ import pytest
 
 from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.config import DEFAULTS, Flag, VolcanoPluginOption, tier
-from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, PERMIT, REJECT, SessionPlugins, Victims
+from gpuconsole.scheduling.volcano.config import ENABLED_BY_DEFAULT, EnabledFlag, VolcanoPluginOption, tier_of
+from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, PERMIT, REJECT, SessionPlugins, VictimsVote
 from tests.support.volcano_clusters import job, queue, task
 
 ASKER = task("asker")
@@ -41,10 +41,10 @@ CASES: dict[str, tuple[list[list[str]], Ballot, str | None]] = {
 
 
 def ballot(tiers: list[list[str]], votes: Ballot) -> SessionPlugins:
-    voting = SessionPlugins([tier(*names) for names in tiers])
+    voting = SessionPlugins([tier_of(*names) for names in tiers])
     for name, (who, vote) in votes.items():
 
-        def victims(_: TaskInfo, candidates: list[TaskInfo], who: str = who, vote: int = vote) -> Victims:
+        def victims(_: TaskInfo, candidates: list[TaskInfo], who: str = who, vote: int = vote) -> VictimsVote:
             return [one for one in candidates if one.name in who], vote
 
         voting.functions.preemptable[name] = voting.functions.reclaimable[name] = victims
@@ -62,7 +62,7 @@ def test_victims(name: str) -> None:
 
 def test_a_plugin_speaks_only_where_its_tier_enables_it() -> None:
     voting = ballot([["x"]], {"x": ("a", PERMIT)})
-    voting.tiers = ((VolcanoPluginOption(name="x", enabled=DEFAULTS - {Flag.PREEMPTABLE}),),)
+    voting.tiers = ((VolcanoPluginOption(name="x", enabled=ENABLED_BY_DEFAULT - {EnabledFlag.PREEMPTABLE}),),)
     assert voting.preemptable(ASKER, list(TASKS.values())) is None
     assert voting.reclaimable(ASKER, list(TASKS.values())) == [TASKS["a"]]
 
@@ -82,7 +82,7 @@ def says(vote: int) -> Callable[[JobInfo], int]:
 @pytest.mark.parametrize("name", VOTES)
 def test_permits_and_rejections(name: str) -> None:
     tiers, votes, want = VOTES[name]
-    voting = SessionPlugins([tier(*names) for names in tiers])
+    voting = SessionPlugins([tier_of(*names) for names in tiers])
     for plugin, vote in votes.items():
         voting.functions.job_enqueueable[plugin] = voting.functions.job_pipelined[plugin] = says(vote)
     assert voting.job_enqueueable(job()) is want
@@ -90,7 +90,7 @@ def test_permits_and_rejections(name: str) -> None:
 
 
 def test_only_the_first_tier_that_speaks_says_whether_a_job_starves() -> None:
-    voting = SessionPlugins([tier("silent"), tier("x", "y"), tier("z")])
+    voting = SessionPlugins([tier_of("silent"), tier_of("x", "y"), tier_of("z")])
     assert not voting.job_starving(job())
     voting.functions.job_starving |= {"x": lambda _: True, "z": lambda _: False}
     assert voting.job_starving(job())
@@ -99,18 +99,18 @@ def test_only_the_first_tier_that_speaks_says_whether_a_job_starves() -> None:
 
 
 def test_the_first_plugin_that_minds_orders_then_age_then_name() -> None:
-    voting = SessionPlugins([tier("x"), tier("y")])
+    voting = SessionPlugins([tier_of("x"), tier_of("y")])
     old, young = job(name="young", created=1), job(name="old", created=2)
-    assert voting.job_first(old, young)
-    assert voting.job_first(job(name="a"), job(name="b"))
+    assert voting.job_precedes(old, young)
+    assert voting.job_precedes(job(name="a"), job(name="b"))
     voting.functions.job_order["y"] = lambda *_: 1
-    assert not voting.job_first(old, young)
+    assert not voting.job_precedes(old, young)
     voting.functions.job_order["x"] = lambda *_: -1
-    assert voting.job_first(old, young)
+    assert voting.job_precedes(old, young)
 
 
 def test_one_plugin_makes_a_queue_overused_and_all_must_let_it_take_a_task() -> None:
-    voting = SessionPlugins([tier("x"), tier("y")])
+    voting = SessionPlugins([tier_of("x"), tier_of("y")])
     assert (voting.overused(queue()), voting.allocatable(queue(), ASKER)) == (False, True)
     voting.functions.overused |= {"x": lambda _: False, "y": lambda _: True}
     voting.functions.allocatable |= {"x": lambda *_: True, "y": lambda *_: False}

@@ -10,8 +10,8 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.task import HIERARCHY, HIERARCHY_WEIGHTS
 from gpuconsole.scheduling.volcano.config import (
-    DEFAULTS,
-    Flag,
+    ENABLED_BY_DEFAULT,
+    EnabledFlag,
     VolcanoArguments,
     VolcanoConfiguration,
     VolcanoPluginOption,
@@ -32,7 +32,7 @@ def opened(
 ) -> VolcanoSession:
     """A session of one node of eight GPUs; the plugin may arrange queues in a tree."""
     option = VolcanoPluginOption(
-        name=plugin, enabled=DEFAULTS | {Flag.HIERARCHY}, arguments=VolcanoArguments(arguments)
+        name=plugin, enabled=ENABLED_BY_DEFAULT | {EnabledFlag.HIERARCHY}, arguments=VolcanoArguments(arguments)
     )
     return VolcanoSession(
         VolcanoConfiguration(tiers=((option,),)), cluster([node("n1")], jobs, queues=queues), plugins=PLUGINS
@@ -126,7 +126,7 @@ def test_nothing_is_scheduled_where_the_queues_are_no_tree() -> None:
 def test_a_queue_gives_back_what_it_has_beyond_its_due_but_never_its_guarantee() -> None:
     jobs = [wants("lab", 0, 3), wants("app", 1, 2), wants("else", 0, 1)]
     session = opened("capacity", jobs, TREE)
-    victims = session.reclaimable(jobs[1].tasks["app-w0"], [one.clone() for one in jobs[0].tasks.values()])
+    victims = session.reclaimable(jobs[1].tasks["app-w0"], [one.copy() for one in jobs[0].tasks.values()])
     assert [one.name for one in victims or ()] == ["lab-r2"]
 
 
@@ -134,7 +134,7 @@ def test_an_ancestor_that_keeps_to_its_due_protects_its_queues() -> None:
     jobs = [wants("lab", 0, 3), wants("app", 0, 2), wants("else", 1, 1)]
     for level, want in ((0, ["lab-r2"]), (1, [])):
         session = opened("capacity", jobs, TREE, arguments={"ancestorReclaimLevel": level})
-        victims = session.reclaimable(jobs[2].tasks["else-w0"], [one.clone() for one in jobs[0].tasks.values()])
+        victims = session.reclaimable(jobs[2].tasks["else-w0"], [one.copy() for one in jobs[0].tasks.values()])
         assert [one.name for one in victims or ()] == want
 
 
@@ -143,14 +143,14 @@ def test_the_job_with_the_smaller_dominant_share_comes_first() -> None:
     gpu = job([task("g", group="gpu", on="n1", requests={CPU: 100, GPU: 1})], name="gpu")
     session = opened("drf", [cpu, gpu], [])
     assert plugin_of(session, DrfPlugin).shares == {"default/cpu": 0.25, "default/gpu": 0.125}
-    assert session.job_first(gpu, cpu)
+    assert session.job_precedes(gpu, cpu)
 
 
 def test_drf_takes_from_jobs_that_keep_at_least_the_share_of_the_other() -> None:
     rich = job([task(f"r{n}", group="rich", on="n1", requests={GPU: 1}) for n in range(4)], name="rich")
     poor = job([task("p", group="poor", requests={GPU: 2})], name="poor")
     session = opened("drf", [rich, poor], [])
-    victims = session.preemptable(poor.tasks["p"], [one.clone() for one in rich.tasks.values()])
+    victims = session.preemptable(poor.tasks["p"], [one.copy() for one in rich.tasks.values()])
     assert [one.name for one in victims or ()] == ["r0", "r1"]
 
 
@@ -161,7 +161,7 @@ def test_queues_of_hierarchical_drf_come_by_weighted_share_level_by_level() -> N
     queues = [placed("sci", "root/sci", "1/4"), placed("dev", "root/eng/dev", "1/1/1")]
     jobs = [wants("sci", 4, 3), wants("dev", 4, 1)]
     session = opened("drf", jobs, queues)
-    assert session.queue_first(session.queues["sci"], session.queues["dev"])
+    assert session.queue_precedes(session.queues["sci"], session.queues["dev"])
     light = [placed("sci", "root/sci", "1/1"), placed("dev", "root/eng/dev", "1/1/1")]
     session = opened("drf", [wants("sci", 4, 3), wants("dev", 4, 1)], light)
-    assert session.queue_first(session.queues["dev"], session.queues["sci"])
+    assert session.queue_precedes(session.queues["dev"], session.queues["sci"])

@@ -6,7 +6,7 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import GPU
 from gpuconsole.scheduling.volcano.api.task import TaskStatus
-from gpuconsole.scheduling.volcano.store import VolcanoStore, grouped
+from gpuconsole.scheduling.volcano.store import VolcanoStore, with_pod_group
 
 QUEUE = "scheduling.volcano.sh/queue-name"
 
@@ -15,7 +15,7 @@ def pod(name: str, *, gang: str = "", queue: str = "", phase: PodPhase = PodPhas
     template = PodTemplate(containers=(Container(requests={GPU: 1}),))
     notes = {QUEUE: queue} if queue else {}
     node = "n" if phase is not PodPhase.PENDING else ""
-    return grouped(Pod(name=name, template=template, gang=gang, annotations=notes, phase=phase, node=node))
+    return with_pod_group(Pod(name=name, template=template, gang=gang, annotations=notes, phase=phase, node=node))
 
 
 def jobs(store: VolcanoStore) -> dict[str, list[str]]:

@@ -11,11 +11,11 @@ from gpuconsole.scheduling.volcano.api.job import JobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeUsage
 from gpuconsole.scheduling.volcano.api.task import Qos, TaskInfo, qos_of
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, VolcanoConfiguration, VolcanoPluginOption
-from gpuconsole.scheduling.volcano.plugins.predicates import hours, most_victims
+from gpuconsole.scheduling.volcano.plugins.predicates import max_victims, parse_zone_hours
 from gpuconsole.scheduling.volcano.scheduler_conf import PLUGINS
-from gpuconsole.scheduling.volcano.session import OpenBudget, VolcanoSession
+from gpuconsole.scheduling.volcano.session import BudgetAllowance, VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, PERMIT, REJECT
-from gpuconsole.scheduling.volcano.store import open_budget
+from gpuconsole.scheduling.volcano.store import budget_allowance
 from tests.support.volcano_clusters import GIB, NOON, cluster, job, node, pod, session, task
 
 HOUR = 60 * MINUTE
@@ -81,9 +81,9 @@ def test_no_more_go_than_budgets_allow() -> None:
     bare, other, gone = task("bare"), task("other", labels={"app": "db"}), task("gone", labels={"app": "web"})
     opened = session("pdb", [])
     opened.budgets = [
-        OpenBudget(namespace="default", selector=WEB, allowed=2, disrupted=frozenset(("gone",))),
-        OpenBudget(namespace="default", selector=LabelSelector(), allowed=0),
-        OpenBudget(namespace="elsewhere", selector=WEB, allowed=0),
+        BudgetAllowance(namespace="default", selector=WEB, allowed=2, disrupted=frozenset(("gone",))),
+        BudgetAllowance(namespace="default", selector=LabelSelector(), allowed=0),
+        BudgetAllowance(namespace="elsewhere", selector=WEB, allowed=0),
     ]
     candidates = [tasks[0], bare, tasks[1], gone, tasks[2], other]
     for found in (
@@ -108,7 +108,7 @@ def test_a_budget_counts_its_healthy_pods(asked: dict[str, str], allowed: int) -
     pods = [pod(f"p{number}", labels={"app": "web"}) for number in range(4)]
     budget = PodDisruptionBudget(name="b", selector=WEB, **asked)
     healthy = [one.key for one in pods[:3]] + ["default/other"]
-    assert open_budget(budget, [*pods, pod("other")], healthy).allowed == allowed
+    assert budget_allowance(budget, [*pods, pod("other")], healthy).allowed == allowed
 
 
 # cdp
@@ -148,7 +148,7 @@ FREE = {"volcano.sh/revocable-zone": "*"}
     ],
 )
 def test_hours_of_a_zone(text: str, span: tuple[int, int] | None) -> None:
-    assert hours(text) == span
+    assert parse_zone_hours(text) == span
 
 
 LENT: dict[str, tuple[str, dict[str, str], str, float]] = {
@@ -185,9 +185,9 @@ def test_after_the_hours_tasks_go_a_few_at_a_time() -> None:
     for later, gone in ((0, ["p0", "p1"]), (2 * MINUTE - 1, []), (2 * MINUTE, ["p0", "p1"])):
         there = running(4, annotations={"volcano.sh/jdb-max-unavailable": "50%"})
         opened = session("tdm", [node("lent", labels=ZONE)], [there], arguments=arguments, now=NOON + later)
-        opened.kept.update(kept)
+        opened.last_runs.update(kept)
         assert sorted(names(list(opened.victim_tasks([])))) == gone
-        kept = opened.kept
+        kept = opened.last_runs
     assert kept == {"tdm": NOON + 2 * MINUTE}
 
 
@@ -203,7 +203,7 @@ def test_after_the_hours_tasks_go_a_few_at_a_time() -> None:
     ],
 )
 def test_a_jobs_budget_limits_how_many_go(annotations: dict[str, str], count: int) -> None:
-    assert most_victims(running(4, annotations=annotations)) == count
+    assert max_victims(running(4, annotations=annotations)) == count
 
 
 def test_only_tasks_that_are_not_preemptable_take_the_place_of_others() -> None:
@@ -236,13 +236,13 @@ def test_busy_nodes_give_tasks_away_now_and_then() -> None:
         }
         given = {"interval": "5m", "strategies": [strategy, {"name": "other"}]}
         made = cluster([node("busy"), node("idle"), node("off", unschedulable=True)], [there], now=NOON + later)
-        made.kept.update(kept)
+        made.last_runs.update(kept)
         option = VolcanoPluginOption(name="rescheduling", arguments=VolcanoArguments(given))
         on = VolcanoSession(VolcanoConfiguration(tiers=((option,),)), made, plugins=PLUGINS)
         for name, measured in usage.items():
             on.nodes[name].usage = measured
         victims = on.victim_tasks([*there.tasks.values()])
-        kept.update(on.kept)
+        kept.update(on.last_runs)
         return names(list(victims))
 
     kept: dict[str, int] = {}

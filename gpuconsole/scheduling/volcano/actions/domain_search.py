@@ -3,8 +3,8 @@
 Volcano 1.15 actions/allocate: domains come in gradients, the closest first; the first gradient in which a domain fits
 the job decides, and inside it the score of the plugins.
 
-`Worksheet` has the tasks that a job still has to place, `TaskPlacement` places those of one sub-job on the nodes of one
-hyper node in one statement, and `Decisions` keeps the hyper nodes chosen in a trial until it is committed.
+`JobWorksheet` has the tasks that a job still has to place, `TaskPlacement` places those of one sub-job on the nodes of
+one hyper node in one statement, and `DomainRecorder` keeps the hyper nodes chosen in a trial until it is committed.
 """
 
 from collections import Counter
@@ -14,53 +14,65 @@ from functools import cmp_to_key
 from msgspec.structs import replace
 
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.volcano.api.hyper_nodes import TOP, HyperNodeDomains, HyperNodeInfo
+from gpuconsole.scheduling.volcano.api.hyper_nodes import ROOT_NAME, HyperNodeDomains, HyperNodeInfo
 from gpuconsole.scheduling.volcano.api.job import FitError, FitErrors, JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
-from gpuconsole.scheduling.volcano.node_search import Finder, PredicateCache, best_of, choose_node, resource_fit
-from gpuconsole.scheduling.volcano.session import CannotPlace, StatementStep, VolcanoSession, VolcanoStatement, saved
+from gpuconsole.scheduling.volcano.node_search import (
+    NodeFinder,
+    PredicateCache,
+    choose_node,
+    highest_scored_name,
+    resource_fit,
+)
+from gpuconsole.scheduling.volcano.session import (
+    PlacementRejected,
+    StatementStep,
+    VolcanoSession,
+    VolcanoStatement,
+    save_steps,
+)
 from gpuconsole.scheduling.volcano.session_plugins import Purpose
 
 
-class Decisions:
+class DomainRecorder:
     """Records the hyper nodes chosen in trials, until a job's placement is committed (allocate's Recorder). Mutates."""
 
     def __init__(self, domains: HyperNodeDomains) -> None:
         self._domains = domains
-        self._of_job: dict[str, str] = {}
-        self._of_sub_job: dict[tuple[str, str], dict[str, str]] = {}
+        self._job_domains: dict[str, str] = {}
+        self._sub_job_domains: dict[tuple[str, str], dict[str, str]] = {}
         """(job, hyper node tried for the job) → hyper node by sub-job."""
-        self._before: dict[str, dict[str, str]] = {}
+        self._saved: dict[str, dict[str, str]] = {}
 
-    def remember(self, job: JobInfo, sub_jobs: Iterable[str]) -> None:
+    def save_sub_job_domains(self, job: JobInfo, sub_jobs: Iterable[str]) -> None:
         """Save the hyper nodes of a job's sub-jobs before it is tried."""
         known = [uid for uid in sub_jobs if uid in job.sub_jobs]
-        self._before[job.uid] = {uid: job.sub_jobs[uid].allocated_hyper_node for uid in known}
+        self._saved[job.uid] = {uid: job.sub_jobs[uid].allocated_hyper_node for uid in known}
 
-    def take_back(self, job: JobInfo) -> None:
+    def restore_sub_job_domains(self, job: JobInfo) -> None:
         """Restore the saved hyper nodes of the sub-jobs."""
-        for uid, hyper_node in self._before.get(job.uid, {}).items():
+        for uid, hyper_node in self._saved.get(job.uid, {}).items():
             if uid in job.sub_jobs:
                 job.sub_jobs[uid].allocated_hyper_node = hyper_node
 
-    def save_job(self, job: str, hyper_node: str) -> None:
+    def record_job_domain(self, job: str, hyper_node: str) -> None:
         """Record the hyper node chosen for a job."""
-        self._of_job[job] = hyper_node
+        self._job_domains[job] = hyper_node
 
-    def save_sub_job(self, job: str, tried: str, sub_job: str, hyper_node: str) -> None:
-        """Record the hyper node chosen for a sub-job while the hyper node `tried` is tried for its job."""
-        self._of_sub_job.setdefault((job, tried), {})[sub_job] = hyper_node
+    def record_sub_job_domain(self, job: str, tried_hyper_node: str, sub_job: str, hyper_node: str) -> None:
+        """Record the hyper node chosen for a sub-job while the hyper node `tried_hyper_node` is tried for its job."""
+        self._sub_job_domains.setdefault((job, tried_hyper_node), {})[sub_job] = hyper_node
 
-    def carry_out(self, job: JobInfo) -> None:
+    def apply_to_job(self, job: JobInfo) -> None:
         """Set the recorded hyper nodes on the job and its sub-jobs, after their placement was committed."""
-        chosen = self._of_job.get(job.uid)
+        chosen = self._job_domains.get(job.uid)
         if not chosen:
             return
-        common = self._domains.common
+        common = self._domains.lowest_common
         job.allocated_hyper_node = common(job.allocated_hyper_node, chosen)
-        for uid, hyper_node in self._of_sub_job.get((job.uid, chosen), {}).items():
+        for uid, hyper_node in self._sub_job_domains.get((job.uid, chosen), {}).items():
             sub_job = job.sub_jobs.get(uid)
             if sub_job is not None:
                 sub_job.allocated_hyper_node = common(sub_job.allocated_hyper_node, hyper_node)
@@ -72,14 +84,14 @@ class TaskPlacement:
 
     def __init__(self, session: VolcanoSession, *, remembers: bool) -> None:
         self.session = session
-        self._remembers = remembers
-        self.memo = PredicateCache(session)
+        self._caches_rejections = remembers
+        self.predicate_cache = PredicateCache(session)
 
-    def finder(self) -> Finder:
+    def finder(self) -> NodeFinder:
         """A node finder that uses the session's predicate cache."""
-        return Finder(self.session, remembers=self._remembers, memo=self.memo)
+        return NodeFinder(self.session, remembers=self._caches_rejections, predicate_cache=self.predicate_cache)
 
-    def tasks(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], hyper_node: str) -> VolcanoStatement | None:
+    def place_tasks(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], hyper_node: str) -> VolcanoStatement | None:
         """Place a sub-job's tasks in a hyper node until it is ready; None, with placements undone, if it gets neither
         ready nor pipelined.
 
@@ -94,23 +106,23 @@ class TaskPlacement:
         place = sub_job.allocated_hyper_node
         while tasks:
             task = tasks.pop()
-            if not self._may_try(sub_job, task):
+            if not self._should_try(sub_job, task):
                 continue
-            found, errors = self._fitting(finder, task, nodes, hyper_node)
+            found, errors = self._feasible_nodes(finder, task, nodes, hyper_node)
             if not found:
-                if hyper_node != TOP and errors.nodes:
+                if hyper_node != ROOT_NAME and errors.nodes:
                     errors.hyper_node = hyper_node
                 job.node_fit_errors[task.uid] = errors
-                if job.roles.continue_allocating(sub_job.uid):
+                if job.role_minimums.may_become_ready(sub_job.uid):
                     continue
                 break
             if sub_job.network_topology is not None:
                 task.hyper_node = place
-            best = choose_node(session, task, found, self.memo)
-            if best is None or not self.place(statement, task, best):
+            best = choose_node(session, task, found, self.predicate_cache)
+            if best is None or not self.place_task(statement, task, best):
                 continue
             if sub_job.network_topology is not None:
-                place = session.domains.common(session.domains.lowest_of(best.name), place)
+                place = session.domains.lowest_common(session.domains.lowest_domain_of(best.name), place)
             if session.sub_job_ready(job, sub_job):
                 break
         if session.sub_job_ready(job, sub_job) or session.sub_job_pipelined(job, sub_job):
@@ -118,7 +130,7 @@ class TaskPlacement:
         statement.discard()
         return None
 
-    def place(self, statement: VolcanoStatement, task: TaskInfo, node: NodeInfo) -> bool:
+    def place_task(self, statement: VolcanoStatement, task: TaskInfo, node: NodeInfo) -> bool:
         """Allocate the task to idle resources of the node, or else pipeline it to releasing ones.
 
         False if the node rejects the task; nothing happens if the node has neither.
@@ -128,15 +140,15 @@ class TaskPlacement:
                 statement.allocate(task, node)
             elif task.init_request.less_equal(node.future_idle(), ZERO):
                 statement.pipeline(task, node.name, eviction_occurred=False)
-        except CannotPlace:
+        except PlacementRejected:
             return False
         return True
 
-    def fits(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
+    def predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         """Why the task cannot be put on the node; None if it can."""
         return resource_fit(task, node) or self.session.predicate_for_allocate(task, node)
 
-    def _may_try(self, sub_job: SubJobInfo, task: TaskInfo) -> bool:
+    def _should_try(self, sub_job: SubJobInfo, task: TaskInfo) -> bool:
         """False if the queue cannot take the task, or a task of its role was rejected already."""
         session = self.session
         job = session.jobs[sub_job.job]
@@ -148,27 +160,27 @@ class TaskPlacement:
             return False
         return True
 
-    def _fitting(
-        self, finder: Finder, task: TaskInfo, nodes: Sequence[NodeInfo], hyper_node: str
+    def _feasible_nodes(
+        self, finder: NodeFinder, task: TaskInfo, nodes: Sequence[NodeInfo], hyper_node: str
     ) -> tuple[list[NodeInfo], FitErrors]:
         """Feasible nodes: the nominated one if it fits, else any."""
         error = self.session.pre_predicate(task)
         if error is not None:
             errors = FitErrors()
             for node in nodes:
-                errors.put(node.name, error)
+                errors.set_error(node.name, error)
             return [], errors
         nominated = task.pod.nominated_node
         if nominated and nominated in self.session.real_nodes[hyper_node]:
             node = self.session.nodes[nominated]
             if task.init_request.less_equal(node.future_idle(), ZERO):
-                found, errors = finder.fitting(task, [node], self.fits)
+                found, errors = finder.find_feasible(task, [node], self.predicate)
                 if found:
                     return found, errors
-        return finder.fitting(task, nodes, self.fits)
+        return finder.find_feasible(task, nodes, self.predicate)
 
 
-class Worksheet:
+class JobWorksheet:
     """The tasks of one job that are still to place, by sub-job. Mutates as they are taken out."""
 
     def __init__(self, sub_jobs: Heap[SubJobInfo], tasks: dict[str, Heap[TaskInfo]]) -> None:
@@ -178,45 +190,45 @@ class Worksheet:
     def __bool__(self) -> bool:
         return bool(self.sub_jobs)
 
-    def clone(self) -> "Worksheet":
+    def copy(self) -> "JobWorksheet":
         """An independent copy."""
-        return Worksheet(self.sub_jobs.copy(), {uid: tasks.copy() for uid, tasks in self.tasks.items()})
+        return JobWorksheet(self.sub_jobs.copy(), {uid: tasks.copy() for uid, tasks in self.tasks.items()})
 
-    def take(self, other: "Worksheet") -> None:
+    def replace_tasks(self, other: "JobWorksheet") -> None:
         """Take over the remaining tasks of another worksheet, which a trial has reduced."""
         self.sub_jobs, self.tasks = other.sub_jobs, other.tasks
 
 
-def worksheet(session: VolcanoSession, job: JobInfo, wanted: Callable[[TaskInfo], bool]) -> Worksheet:
-    """Create the worksheet of a job from those of its pending tasks that are `wanted`.
+def new_worksheet(session: VolcanoSession, job: JobInfo, is_wanted: Callable[[TaskInfo], bool]) -> JobWorksheet:
+    """Create the worksheet of a job from those of its pending tasks that are `is_wanted`.
 
     The sub-jobs that the job still needs to run come first (organizeJobWorksheet).
     """
-    required = _required(session, job)
+    required = _required_sub_jobs(session, job)
 
     def first(left: SubJobInfo, right: SubJobInfo) -> bool:
         if (left.uid in required) != (right.uid in required):
             return left.uid in required
-        return session.sub_job_first(left, right)
+        return session.sub_job_precedes(left, right)
 
     sub_jobs: Heap[SubJobInfo] = Heap(first)
     tasks: dict[str, Heap[TaskInfo]] = {}
     for uid, sub_job in sorted(job.sub_jobs.items()):
-        pending = [task for _, task in sorted(sub_job.of_status(TaskStatus.PENDING).items()) if wanted(task)]
+        pending = [task for _, task in sorted(sub_job.tasks_with_status(TaskStatus.PENDING).items()) if is_wanted(task)]
         if pending:
             sub_jobs.push(sub_job)
-            tasks[uid] = Heap(session.task_first, pending)
-    return Worksheet(sub_jobs, tasks)
+            tasks[uid] = Heap(session.task_precedes, pending)
+    return JobWorksheet(sub_jobs, tasks)
 
 
-def drained(tasks: Heap[TaskInfo]) -> Iterator[TaskInfo]:
+def tasks_in_order(tasks: Heap[TaskInfo]) -> Iterator[TaskInfo]:
     """The tasks in order, without removing them."""
     copy = tasks.copy()
     while copy:
         yield copy.pop()
 
 
-def _required(session: VolcanoSession, job: JobInfo) -> set[str]:
+def _required_sub_jobs(session: VolcanoSession, job: JobInfo) -> set[str]:
     ready: Counter[str] = Counter()
     open_ones = []
     for _, sub_job in sorted(job.sub_jobs.items()):
@@ -224,7 +236,7 @@ def _required(session: VolcanoSession, job: JobInfo) -> set[str]:
             ready[sub_job.gid] += 1
         else:
             open_ones.append(sub_job)
-    open_ones.sort(key=cmp_to_key(lambda left, right: -1 if session.sub_job_first(left, right) else 1))
+    open_ones.sort(key=cmp_to_key(lambda left, right: -1 if session.sub_job_precedes(left, right) else 1))
     required = set()
     for sub_job in open_ones:
         if ready[sub_job.gid] < job.min_sub_jobs.get(sub_job.gid, 0):
@@ -238,26 +250,26 @@ class DomainSearch:
 
     def __init__(self, session: VolcanoSession, placing: TaskPlacement) -> None:
         self._session = session
-        self.placing = placing
-        self.decisions = Decisions(session.domains)
+        self.task_placement = placing
+        self.recorder = DomainRecorder(session.domains)
 
-    def for_job(self, job: JobInfo, sheet: Worksheet, below: HyperNodeInfo) -> VolcanoStatement | None:
-        """Place a job in its best domain at or below `below`; None if it fits in none.
+    def allocate_job(self, job: JobInfo, sheet: JobWorksheet, top: HyperNodeInfo) -> VolcanoStatement | None:
+        """Place a job in its best domain at or below `top`; None if it fits in none.
 
         The first gradient that has a domain for the job decides.
         """
         session = self._session
         if not sheet:
             return None
-        self.decisions.remember(job, sheet.tasks)
-        for gradient in session.job_gradients(job, below, Purpose.ALLOCATE):
-            tries: dict[str, tuple[float, list[StatementStep], Worksheet]] = {}
+        self.recorder.save_sub_job_domains(job, sheet.tasks)
+        for gradient in session.job_gradients(job, top, Purpose.ALLOCATE):
+            tries: dict[str, tuple[float, list[StatementStep], JobWorksheet]] = {}
             for hyper_node in gradient:
                 job.reset_fit_errors()
-                copy = sheet.clone()
-                statements, score = self._parts(job, copy, hyper_node)
-                self.decisions.take_back(job)
-                steps = saved(statements)
+                copy = sheet.copy()
+                statements, score = self._allocate_sub_jobs(job, copy, hyper_node)
+                self.recorder.restore_sub_job_domains(job)
+                steps = save_steps(statements)
                 if steps and (session.job_ready(job) or session.job_pipelined(job)):
                     tries[hyper_node.name] = score, steps, copy
                 for trial in statements:
@@ -266,17 +278,17 @@ class DomainSearch:
                 continue
             best = min(tries, key=lambda name: (-tries[name][0], name))
             _, steps, rest = tries[best]
-            statement = self._again(steps)
+            statement = self._repeat_steps(steps)
             if statement is not None:
-                sheet.take(rest)
-                self.decisions.save_job(job.uid, best)
+                sheet.replace_tasks(rest)
+                self.recorder.record_job_domain(job.uid, best)
             return statement
         return None
 
-    def for_sub_job(
-        self, sub_job: SubJobInfo, sheet: Worksheet, below: HyperNodeInfo
+    def allocate_sub_job(
+        self, sub_job: SubJobInfo, sheet: JobWorksheet, top: HyperNodeInfo
     ) -> tuple[VolcanoStatement | None, float]:
-        """Place a sub-job in its best domain at or below `below`; returns the placement and the domain's score.
+        """Place a sub-job in its best domain at or below `top`; returns the placement and the domain's score.
 
         (None, 0.0) if no domain fits; a placement by nomination scores 0.
         """
@@ -284,86 +296,91 @@ class DomainSearch:
         if not tasks:
             return None, 0.0
         if sub_job.nominated_hyper_node:
-            statement = self.from_nomination(sub_job, tasks, below)
+            statement = self.allocate_nominated(sub_job, tasks, top)
             if statement is not None:
                 return statement, 0.0
         job = session.jobs[sub_job.job]
-        for gradient in session.sub_job_gradients(sub_job, below, Purpose.ALLOCATE):
+        for gradient in session.sub_job_gradients(sub_job, top, Purpose.ALLOCATE):
             tries: dict[str, tuple[list[StatementStep], Heap[TaskInfo]]] = {}
             for hyper_node in gradient:
                 job.reset_fit_errors(sub_job.uid)
                 copy = tasks.copy()
-                trial = self.placing.tasks(sub_job, copy, hyper_node.name)
+                trial = self.task_placement.place_tasks(sub_job, copy, hyper_node.name)
                 if trial is not None and trial.operations:
-                    tries[hyper_node.name] = saved([trial]), copy
+                    tries[hyper_node.name] = save_steps([trial]), copy
                     trial.discard()
             if not tries:
                 continue
             scores = session.hyper_node_scores(sub_job, {name: session.real_node_list[name] for name in tries})
-            best = best_of(scores)
+            best = highest_scored_name(scores)
             steps, rest = tries[best]
-            statement = self._again(steps)
+            statement = self._repeat_steps(steps)
             if statement is None:
                 return None, 0.0
             sheet.tasks[sub_job.uid] = rest
-            self._decide(sub_job, below, best)
+            self._record_domain(sub_job, top, best)
             return statement, scores[best]
         return None, 0.0
 
-    def from_nomination(
-        self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], below: HyperNodeInfo
+    def allocate_nominated(
+        self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], top: HyperNodeInfo
     ) -> VolcanoStatement | None:
         """Place a sub-job's tasks on their nominated nodes; None, with all nominations dropped, if one does not fit."""
         pinned = sub_job.nominated_hyper_node
-        statement = self._redeem(sub_job, tasks)
+        statement = self._allocate_from_nomination(sub_job, tasks)
         if statement is None:
             sub_job.nominated_hyper_node = ""
-            for task in drained(tasks):
+            for task in tasks_in_order(tasks):
                 task.pod = replace(task.pod, nominated_node="")
             return None
         while tasks:
             tasks.pop()
-        self._decide(sub_job, below, pinned)
+        self._record_domain(sub_job, top, pinned)
         return statement
 
-    def nominated_places(
+    def nominated_nodes(
         self, sub_job: SubJobInfo, tasks: Heap[TaskInfo], names: set[str]
     ) -> list[tuple[TaskInfo, NodeInfo]] | None:
         """Each task with its nominated node; None if one does not fit there (validateNomination)."""
-        session, finder = self._session, self.placing.finder()
+        session, finder = self._session, self.task_placement.finder()
         queue = session.queues[session.jobs[sub_job.job].queue]
         plan = []
-        for task in drained(tasks):
+        for task in tasks_in_order(tasks):
             node = session.nodes.get(task.pod.nominated_node)
             if node is None or node.name not in names or not session.allocatable(queue, task):
                 return None
-            if session.pre_predicate(task) is not None or not finder.fitting(task, [node], self.placing.fits)[0]:
+            if (
+                session.pre_predicate(task) is not None
+                or not finder.find_feasible(task, [node], self.task_placement.predicate)[0]
+            ):
                 return None
             plan.append((task, node))
         return plan
 
-    def _redeem(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo]) -> VolcanoStatement | None:
+    def _allocate_from_nomination(self, sub_job: SubJobInfo, tasks: Heap[TaskInfo]) -> VolcanoStatement | None:
         pinned = sub_job.nominated_hyper_node
         names = self._session.real_nodes.get(pinned)
-        plan = self.nominated_places(sub_job, tasks, names) if names else None
+        plan = self.nominated_nodes(sub_job, tasks, names) if names else None
         if plan is None:
             return None
         statement = VolcanoStatement(self._session)
         for task, node in plan:
             if sub_job.network_topology is not None:
                 task.hyper_node = pinned
-            if not self.placing.place(statement, task, node):
+            if not self.task_placement.place_task(statement, task, node):
                 statement.discard()
                 return None
         return statement
 
-    def _parts(self, job: JobInfo, sheet: Worksheet, hyper_node: HyperNodeInfo) -> tuple[list[VolcanoStatement], float]:
+    def _allocate_sub_jobs(
+        self, job: JobInfo, sheet: JobWorksheet, hyper_node: HyperNodeInfo
+    ) -> tuple[list[VolcanoStatement], float]:
         """Place sub-jobs in one domain until the job is ready or none is left; returns also the sum of their scores."""
         statements: list[VolcanoStatement] = []
         total = 0.0
         while sheet.sub_jobs:
             sub_job = sheet.sub_jobs.pop()
-            statement, score = self.for_sub_job(sub_job, sheet, hyper_node)
+            statement, score = self.allocate_sub_job(sub_job, sheet, hyper_node)
             if statement is None or not statement.operations:
                 continue
             statements.append(statement)
@@ -374,14 +391,14 @@ class DomainSearch:
                 break
         return statements, total
 
-    def _decide(self, sub_job: SubJobInfo, below: HyperNodeInfo, hyper_node: str) -> None:
-        sub_job.allocated_hyper_node = self._session.domains.common(sub_job.allocated_hyper_node, hyper_node)
-        self.decisions.save_sub_job(sub_job.job, below.name, sub_job.uid, sub_job.allocated_hyper_node)
+    def _record_domain(self, sub_job: SubJobInfo, top: HyperNodeInfo, hyper_node: str) -> None:
+        sub_job.allocated_hyper_node = self._session.domains.lowest_common(sub_job.allocated_hyper_node, hyper_node)
+        self.recorder.record_sub_job_domain(sub_job.job, top.name, sub_job.uid, sub_job.allocated_hyper_node)
 
-    def _again(self, steps: list[StatementStep]) -> VolcanoStatement | None:
+    def _repeat_steps(self, steps: list[StatementStep]) -> VolcanoStatement | None:
         statement = VolcanoStatement(self._session)
         try:
-            statement.recover(steps)
-        except CannotPlace:
+            statement.repeat(steps)
+        except PlacementRejected:
             return None
         return statement

@@ -12,23 +12,23 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.queue import QueueInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
-from gpuconsole.scheduling.volcano.node_search import Finder, victims_suffice
-from gpuconsole.scheduling.volcano.session import CannotPlace, VolcanoSession, VolcanoStatement
+from gpuconsole.scheduling.volcano.node_search import NodeFinder, victims_suffice
+from gpuconsole.scheduling.volcano.session import PlacementRejected, VolcanoSession, VolcanoStatement
 
 
-def starving_by_queue(session: VolcanoSession) -> tuple[Heap[QueueInfo], dict[str, Heap[JobInfo]]]:
+def starving_jobs_by_queue(session: VolcanoSession) -> tuple[Heap[QueueInfo], dict[str, Heap[JobInfo]]]:
     """The queues with valid enqueued jobs, and the starving jobs of each, as heaps in queue and job order."""
-    queues = Heap(session.queue_first)
+    queues = Heap(session.queue_precedes)
     starving: dict[str, Heap[JobInfo]] = {}
     seen = set()
     for job in session.jobs.values():
-        if job.is_pending or session.job_valid(job) is not None or job.queue not in session.queues:
+        if job.is_not_enqueued or session.job_valid(job) is not None or job.queue not in session.queues:
             continue
         if job.queue not in seen:
             seen.add(job.queue)
             queues.push(session.queues[job.queue])
         if session.job_starving(job):
-            starving.setdefault(job.queue, Heap(session.job_first)).push(job)
+            starving.setdefault(job.queue, Heap(session.job_precedes)).push(job)
     return queues, starving
 
 
@@ -37,7 +37,7 @@ RECLAIM = "reclaim"
 
 def reclaim(session: VolcanoSession) -> None:
     """Let the starving jobs of queues that are not overused evict tasks of other queues, in queue order."""
-    queues, starving = starving_by_queue(session)
+    queues, starving = starving_jobs_by_queue(session)
     while queues:
         queue = queues.pop()
         if session.overused(queue):
@@ -49,8 +49,8 @@ def reclaim(session: VolcanoSession) -> None:
 
 def _reclaim_for_job(session: VolcanoSession, queue: QueueInfo, job: JobInfo) -> None:
     """Reclaim task by task until the job no longer starves; everything is undone if that does not start it."""
-    pending = (task for _, task in sorted(job.of_status(TaskStatus.PENDING).items()) if not task.gated)
-    tasks = Heap(session.task_first, pending)
+    pending = (task for _, task in sorted(job.tasks_with_status(TaskStatus.PENDING).items()) if not task.gated)
+    tasks = Heap(session.task_precedes, pending)
     statement = VolcanoStatement(session)
     finder_remembers = session.configuration.arguments_of(RECLAIM).flag("predicateErrorCacheEnable", True)
     while session.job_starving(job) and tasks:
@@ -58,7 +58,7 @@ def _reclaim_for_job(session: VolcanoSession, queue: QueueInfo, job: JobInfo) ->
         if task.pod.template.preemption_policy == "Never" or not session.preemptive(queue, [task]):
             continue
         if session.pre_predicate(task) is None:
-            _reclaim_for_task(session, statement, task, job, Finder(session, remembers=finder_remembers))
+            _reclaim_for_task(session, statement, task, job, NodeFinder(session, remembers=finder_remembers))
     if session.job_pipelined(job):
         statement.commit()
     else:
@@ -66,11 +66,11 @@ def _reclaim_for_job(session: VolcanoSession, queue: QueueInfo, job: JobInfo) ->
 
 
 def _reclaim_for_task(
-    session: VolcanoSession, statement: VolcanoStatement, task: TaskInfo, job: JobInfo, finder: Finder
+    session: VolcanoSession, statement: VolcanoStatement, task: TaskInfo, job: JobInfo, finder: NodeFinder
 ) -> None:
     """Pipeline the task to the first node with enough victims of other queues."""
-    nodes, _ = finder.fitting(task, session.resolvable_nodes(task), session.predicate_for_preempt)
-    own, others = session.by_shard(nodes)
+    nodes, _ = finder.find_feasible(task, session.nodes_where_preemption_may_help(task), session.predicate_for_preempt)
+    own, others = session.split_by_shard(nodes)
     for node in (*own, *others):
         candidates = _reclaimees(session, node, job)
         if not candidates:
@@ -89,10 +89,10 @@ def _reclaim_for_task(
         if task.init_request.less_equal(room, ZERO):
             try:
                 trial.pipeline(task, node.name, eviction_occurred=evicted)
-            except CannotPlace:
+            except PlacementRejected:
                 pass
             else:
-                statement.merge(trial)
+                statement.merge_from(trial)
                 return
         trial.discard()
 
@@ -104,8 +104,8 @@ def _reclaimees(session: VolcanoSession, node: NodeInfo, job: JobInfo) -> list[T
         other = session.jobs.get(task.job)
         if other is None or task.status is not TaskStatus.RUNNING or not task.preemptable:
             continue
-        if other.queue != job.queue and session.queues[other.queue].reclaimable:
-            found.append(task.clone())
+        if other.queue != job.queue and session.queues[other.queue].is_reclaimable:
+            found.append(task.copy())
     return found
 
 
@@ -114,6 +114,8 @@ SHUFFLE = "shuffle"
 
 def shuffle(session: VolcanoSession) -> None:
     """Evict the running tasks that plugins name as victims: those of the first tier that names any."""
-    running = [task for job in session.jobs.values() for _, task in sorted(job.of_status(TaskStatus.RUNNING).items())]
+    running = [
+        task for job in session.jobs.values() for _, task in sorted(job.tasks_with_status(TaskStatus.RUNNING).items())
+    ]
     for victim in session.victim_tasks(running):
         session.evict(victim, SHUFFLE)

@@ -1,9 +1,9 @@
 """A job in a session: the tasks of one PodGroup, their sub-jobs, the gang's state, and why its tasks fit no node.
 
 Sub-jobs are tasks of a job that form a gang of their own (a subGroupPolicy), or those that match no policy. `Gang` is
-the common part of jobs and sub-jobs: tasks by status, and the gang's conditions. `Roles` checks the minimum members of
-a job's roles: minTaskMember applies besides minMember, unless minMember is smaller than its sum. Fit errors have a code
-and reasons per node, and a histogram over all nodes.
+the common part of jobs and sub-jobs: tasks by status, and the gang's conditions. `RoleMinimums` checks the minimum
+members of a job's roles: minTaskMember applies besides minMember, unless minMember is smaller than its sum. Fit errors
+have a code and reasons per node, and a histogram over all nodes.
 """
 
 from collections import Counter
@@ -15,22 +15,22 @@ from msgspec import Struct
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.volcano import NetworkTopology, PodGroup, SubGroupPolicy
-from gpuconsole.scheduling.volcano.api.resource import Resource, exceeded_part
+from gpuconsole.scheduling.volcano.api.resource import Resource, excess
 from gpuconsole.scheduling.volcano.api.task import (
-    ALLOCATED_STATUS,
+    ALLOCATED_STATUSES,
     MAX_UNAVAILABLE,
     MIN_AVAILABLE,
     QUEUE_GATE,
-    READY_STATUS,
+    READY_STATUSES,
     SLA_WAITING_TIMES,
-    VALID_STATUS,
+    VALID_STATUSES,
     TaskInfo,
     TaskStatus,
     Transaction,
-    preemptable,
+    is_preemptable,
     revocable_zone,
 )
-from gpuconsole.scheduling.volcano.config import span_of
+from gpuconsole.scheduling.volcano.config import parse_duration
 
 POD_NUMBER_EXCEEDED = "node(s) pod number exceeded"
 
@@ -70,7 +70,7 @@ class FitError(Struct, frozen=True):
     node: str = ""
 
     @classmethod
-    def saying(cls, code: PredicateCode, *reasons: str, plugin: str = "") -> "FitError":
+    def from_reasons(cls, code: PredicateCode, *reasons: str, plugin: str = "") -> "FitError":
         """An error with a status of this code for each of the given reasons."""
         return cls(tuple(PredicateStatus(code, reason, plugin) for reason in reasons))
 
@@ -83,18 +83,18 @@ class FitError(Struct, frozen=True):
         """The error in one line, as Volcano writes it."""
         return f"task {self.task} on node {self.node} fit failed: {', '.join(self.reasons)}"
 
-    def has(self, *codes: PredicateCode) -> bool:
+    def has_code(self, *codes: PredicateCode) -> bool:
         """True if a plugin rejected the task with one of the codes."""
         return any(status.code in codes for status in self.statuses)
 
     @property
-    def unresolvable(self) -> bool:
+    def is_unresolvable(self) -> bool:
         """True if no eviction can resolve the error."""
-        return self.has(PredicateCode.UNRESOLVABLE)
+        return self.has_code(PredicateCode.UNRESOLVABLE)
 
 
 class FitErrors:
-    """Why a task fits on no node, by node. Mutates by `put`."""
+    """Why a task fits on no node, by node. Mutates by `set_error`."""
 
     __slots__ = ("hyper_node", "nodes", "text")
 
@@ -105,13 +105,13 @@ class FitErrors:
         self.hyper_node = hyper_node
         """The domain that was searched."""
 
-    def put(self, node: str, error: FitError) -> None:
+    def set_error(self, node: str, error: FitError) -> None:
         """Set the error of a node."""
         self.nodes[node] = error
 
     def unresolvable_nodes(self) -> set[str]:
         """Nodes on which preemption cannot help."""
-        return {name for name, error in self.nodes.items() if error.unresolvable}
+        return {name for name, error in self.nodes.items() if error.is_unresolvable}
 
     def __str__(self) -> str:
         """`0/4 nodes are unavailable: 1 reason a, 3 reason b.`"""
@@ -119,26 +119,26 @@ class FitErrors:
         if not self.nodes:
             return text
         reasons = Counter(reason for error in self.nodes.values() for reason in error.reasons)
-        message = f"{text}: {histogram(reasons)}."
+        message = f"{text}: {count_reasons(reasons)}."
         return f"In hyperNode {self.hyper_node}: {message}" if self.hyper_node else message
 
 
-def histogram(reasons: Mapping[str, int]) -> str:
+def count_reasons(reasons: Mapping[str, int]) -> str:
     """Reasons with the number of nodes, as one text: `1 reason a, 3 reason b`, sorted as texts."""
     return ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
 
 
-def insufficient(resources: Iterable[str]) -> str:
+def insufficient_reason(resources: Iterable[str]) -> str:
     """The reason for a node with too little of the first of these resources, `Insufficient cpu`; empty for none."""
     first = next(iter(resources), "")
     return f"Insufficient {first}" if first else ""
 
 
-NONE: Mapping[str, TaskInfo] = {}
+NO_TASKS: Mapping[str, TaskInfo] = {}
 
 
 class Gang:
-    """Tasks of which at least `min_available` have to run together. Mutates by `index` and `unindex`."""
+    """Tasks of which at least `min_available` have to run together. Mutates."""
 
     __slots__ = ("min_available", "task_status_index", "tasks")
 
@@ -149,16 +149,16 @@ class Gang:
         self.task_status_index: dict[TaskStatus, dict[str, TaskInfo]] = {}
         """Task by status and uid; only statuses that some task has."""
 
-    def of_status(self, status: TaskStatus) -> Mapping[str, TaskInfo]:
+    def tasks_with_status(self, status: TaskStatus) -> Mapping[str, TaskInfo]:
         """The tasks of one status."""
-        return self.task_status_index.get(status, NONE)
+        return self.task_status_index.get(status, NO_TASKS)
 
-    def index(self, task: TaskInfo) -> None:
+    def add_to_index(self, task: TaskInfo) -> None:
         """Add a task under its current status."""
         self.tasks[task.uid] = task
         self.task_status_index.setdefault(task.status, {})[task.uid] = task
 
-    def unindex(self, task: TaskInfo) -> None:
+    def remove_from_index(self, task: TaskInfo) -> None:
         """Remove a task, which must still have the status that it was added with."""
         self.tasks.pop(task.uid, None)
         tasks = self.task_status_index.get(task.status)
@@ -167,7 +167,7 @@ class Gang:
             if not tasks:
                 del self.task_status_index[task.status]
 
-    def count(self, statuses: Iterable[TaskStatus]) -> int:
+    def count_with_status(self, statuses: Iterable[TaskStatus]) -> int:
         """How many tasks have one of the statuses."""
         index = self.task_status_index
         return sum(len(index[status]) for status in statuses if status in index)
@@ -175,22 +175,22 @@ class Gang:
     @property
     def ready_task_num(self) -> int:
         """Number of tasks that are allocated, being bound, bound, running or succeeded."""
-        return self.count(READY_STATUS)
+        return self.count_with_status(READY_STATUSES)
 
     @property
     def waiting_task_num(self) -> int:
         """Number of tasks that are pipelined to releasing resources."""
-        return len(self.of_status(TaskStatus.PIPELINED))
+        return len(self.tasks_with_status(TaskStatus.PIPELINED))
 
     @property
     def pending_best_effort_num(self) -> int:
         """Number of pending best-effort tasks, which backfill places."""
-        return sum(task.best_effort for task in self.of_status(TaskStatus.PENDING).values())
+        return sum(task.best_effort for task in self.tasks_with_status(TaskStatus.PENDING).values())
 
     @property
     def valid_task_num(self) -> int:
         """Number of tasks that count towards the minimum now or may later."""
-        return self.count(VALID_STATUS)
+        return self.count_with_status(VALID_STATUSES)
 
     def is_ready(self) -> bool:
         """True if ready tasks and pending best-effort ones reach the minimum (IsReady)."""
@@ -201,8 +201,8 @@ class Gang:
         return self.waiting_task_num + self.ready_task_num + self.pending_best_effort_num >= self.min_available
 
 
-NO_POLICY = SubGroupPolicy("")
-LONGEST_ID = 128
+NO_SUB_GROUP_POLICY = SubGroupPolicy("")
+MAX_ID_BYTES = 128
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 """Characters that form no words (Kubernetes' rand.SafeEncodeString)."""
 
@@ -222,7 +222,7 @@ class SubJobInfo(Gang):
     )
 
     def __init__(
-        self, gid: str, uid: str, job: str, policy: SubGroupPolicy = NO_POLICY, values: Sequence[str] = ()
+        self, gid: str, uid: str, job: str, policy: SubGroupPolicy = NO_SUB_GROUP_POLICY, values: Sequence[str] = ()
     ) -> None:
         super().__init__()
         self.gid = gid
@@ -241,17 +241,17 @@ class SubJobInfo(Gang):
 
     def add(self, task: TaskInfo) -> None:
         """Add a task."""
-        self.index(task)
+        self.add_to_index(task)
         self.priority = max(self.priority, task.priority)
 
     def delete(self, task: TaskInfo) -> None:
         """Remove a task."""
-        self.unindex(task)
+        self.remove_from_index(task)
 
     @property
     def hard_tier(self) -> int | None:
         """The highest tier of a domain in which the sub-job may run; None without a hard topology."""
-        return hard_tier(self.network_topology)
+        return hard_topology_tier(self.network_topology)
 
     @property
     def is_soft(self) -> bool:
@@ -265,7 +265,7 @@ class SubJobInfo(Gang):
     def min_resources(self) -> Resource:
         """Total request of its pending tasks."""
         total = Resource()
-        for task in self.of_status(TaskStatus.PENDING).values():
+        for task in self.tasks_with_status(TaskStatus.PENDING).values():
             total.add(task.init_request)
         return total
 
@@ -275,12 +275,12 @@ class SubJobInfo(Gang):
         self.nominated_hyper_node = source.nominated_hyper_node
 
 
-def hard_tier(topology: NetworkTopology | None) -> int | None:
+def hard_topology_tier(topology: NetworkTopology | None) -> int | None:
     """The highest tier that a topology in hard mode allows (IsHardTopologyMode)."""
     return topology.highest_tier if topology is not None and topology.mode == "hard" else None
 
 
-def match_values(policy: SubGroupPolicy, pod: Pod) -> tuple[str, ...]:
+def match_label_values(policy: SubGroupPolicy, pod: Pod) -> tuple[str, ...]:
     """A pod's values of the policy's matchLabelKeys; empty if the pod does not match the policy."""
     if policy.selector is not None and not policy.selector.matches(pod.labels):
         return ()
@@ -299,7 +299,7 @@ def sub_job_id(job: str, policy: str, values: Sequence[str]) -> str:
     Values of more than 128 bytes together are hashed (FNV-1a).
     """
     name = "-".join(values)
-    if len(name.encode()) > LONGEST_ID:
+    if len(name.encode()) > MAX_ID_BYTES:
         number = 2166136261
         for byte in name.encode():
             # FNV-1a, as Go's hash/fnv New32a computes it.
@@ -308,7 +308,7 @@ def sub_job_id(job: str, policy: str, values: Sequence[str]) -> str:
     return f"{job}/{policy}-{name}"
 
 
-class Roles:
+class RoleMinimums:
     """Checks whether each role of a job has its minimum of tasks."""
 
     __slots__ = ("job",)
@@ -317,30 +317,30 @@ class Roles:
         self.job = job
 
     @property
-    def judged(self) -> bool:
+    def apply(self) -> bool:
         """True if the minimums of roles apply: not if their sum exceeds the job's minimum, which then counts alone."""
         return self.job.min_available >= self.job.task_min_available_total
 
-    def valid(self) -> bool:
+    def are_valid(self) -> bool:
         """True if there are enough tasks of each role (CheckTaskValid)."""
-        return not self.judged or self._enough(self._count(VALID_STATUS))
+        return not self.apply or self._reach_minimums(self._count_by_role(VALID_STATUSES))
 
-    def ready(self) -> bool:
+    def are_ready(self) -> bool:
         """True if enough tasks of each role are ready or best effort (CheckTaskReady)."""
-        return not self.judged or self._enough(self._count(READY_STATUS) + self._best_effort())
+        return not self.apply or self._reach_minimums(self._count_by_role(READY_STATUSES) + self._best_effort_by_role())
 
-    def pipelined(self) -> bool:
+    def are_pipelined(self) -> bool:
         """True if enough tasks of each role are ready, pipelined or best effort (CheckTaskPipelined)."""
-        statuses = READY_STATUS | {TaskStatus.PIPELINED}
-        return not self.judged or self._enough(self._count(statuses) + self._best_effort())
+        statuses = READY_STATUSES | {TaskStatus.PIPELINED}
+        return not self.apply or self._reach_minimums(self._count_by_role(statuses) + self._best_effort_by_role())
 
-    def starving(self) -> bool:
+    def are_starving(self) -> bool:
         """True if a role has too few ready or pipelined tasks, or if roles' minimums do not apply
         (CheckTaskStarving).
         """
-        return not self.judged or not self._enough(self._count(READY_STATUS | {TaskStatus.PIPELINED}))
+        return not self.apply or not self._reach_minimums(self._count_by_role(READY_STATUSES | {TaskStatus.PIPELINED}))
 
-    def continue_allocating(self, sub_job: str) -> bool:
+    def may_become_ready(self, sub_job: str) -> bool:
         """True if the job can still become ready after a task that fits no node (NeedContinueAllocating)."""
         job = self.job
         if job.min_available == len(job.tasks):
@@ -351,24 +351,26 @@ class Roles:
         if job.contains_sub_job_policy:
             return True
         failed = job.failed_roles(sub_job)
-        if not self.judged:
-            left = sum(task.role not in failed for task in job.of_status(TaskStatus.PENDING).values())
+        if not self.apply:
+            left = sum(task.role not in failed for task in job.tasks_with_status(TaskStatus.PENDING).values())
             return job.ready_task_num + left >= job.min_available
-        placed = self._count(READY_STATUS) + self._best_effort()
+        placed = self._count_by_role(READY_STATUSES) + self._best_effort_by_role()
         return all(placed[role] >= job.task_min_available.get(role, 0) for role in failed)
 
-    def _count(self, statuses: Iterable[TaskStatus]) -> Counter[str]:
-        return Counter(task.role for status in statuses for task in self.job.of_status(status).values())
+    def _count_by_role(self, statuses: Iterable[TaskStatus]) -> Counter[str]:
+        return Counter(task.role for status in statuses for task in self.job.tasks_with_status(status).values())
 
-    def _best_effort(self) -> Counter[str]:
-        return Counter(task.role for task in self.job.of_status(TaskStatus.PENDING).values() if task.best_effort)
+    def _best_effort_by_role(self) -> Counter[str]:
+        return Counter(
+            task.role for task in self.job.tasks_with_status(TaskStatus.PENDING).values() if task.best_effort
+        )
 
-    def _enough(self, counts: Counter[str]) -> bool:
+    def _reach_minimums(self, counts: Counter[str]) -> bool:
         return all(counts[role] >= least for role, least in self.job.task_min_available.items())
 
 
-NOT_READY = "pod group is not ready"
-READY = "pod group is ready"
+UNSCHEDULABLE = "pod group is not ready"
+SCHEDULABLE = "pod group is ready"
 
 
 class DisruptionBudget(Struct, frozen=True):
@@ -450,15 +452,16 @@ class JobInfo(Gang):
         self.min_available, self.queue, self.created = group.min_member, group.queue, group.created
         self.phase = group.phase
         self.waiting_time = next(
-            (span for key in SLA_WAITING_TIMES if (span := span_of(group.annotations.get(key, "")) or 0) > 0), None
+            (span for key in SLA_WAITING_TIMES if (span := parse_duration(group.annotations.get(key, "")) or 0) > 0),
+            None,
         )
-        self.preemptable = preemptable(group.labels, group.annotations, otherwise=False)
+        self.preemptable = is_preemptable(group.labels, group.annotations, default=False)
         self.revocable_zone = revocable_zone(group.annotations)
-        self.budget = _budget(group)
+        self.budget = _disruption_budget(group)
         self.set_min_members(group)
         self.network_topology = group.network_topology
         if before is None or before.sub_groups != group.sub_groups:
-            self._regroup()
+            self._rebuild_sub_jobs()
             self.min_sub_jobs = {group_id(self.uid, policy.name): policy.least or 0 for policy in group.sub_groups}
 
     def set_min_members(self, group: PodGroup) -> None:
@@ -468,9 +471,9 @@ class JobInfo(Gang):
 
     def add_task(self, task: TaskInfo) -> None:
         """Add a task to the job, its sums and its sub-job."""
-        self.index(task)
+        self.add_to_index(task)
         self.total_request.add(task.request)
-        if task.status in ALLOCATED_STATUS:
+        if task.status in ALLOCATED_STATUSES:
             self.allocated.add(task.request)
         self._sub_job_of(task).add(task)
 
@@ -480,9 +483,9 @@ class JobInfo(Gang):
         if known is None:
             return
         self.total_request.sub(known.request)
-        if known.status in ALLOCATED_STATUS:
+        if known.status in ALLOCATED_STATUSES:
             self.allocated.sub(known.request)
-        self.unindex(known)
+        self.remove_from_index(known)
         sub_job = self.sub_jobs.get(self.task_to_sub_job.pop(task.uid, ""))
         if sub_job is not None:
             sub_job.delete(known)
@@ -493,33 +496,38 @@ class JobInfo(Gang):
         task.status = status
         self.add_task(task)
 
-    def clone(self) -> "JobInfo":
+    def copy(self) -> "JobInfo":
         """An independent copy with its own tasks, without the fit errors of tasks."""
-        twin = JobInfo(self.uid)
-        twin.namespace, twin.name, twin.queue, twin.priority = self.namespace, self.name, self.queue, self.priority
-        twin.min_available, twin.created, twin.waiting_time = self.min_available, self.created, self.waiting_time
-        twin.fit_error, twin.pod_group, twin.phase = self.fit_error, self.pod_group, self.phase
-        twin.task_min_available = dict(self.task_min_available)
-        twin.task_min_available_total = self.task_min_available_total
-        twin.preemptable, twin.revocable_zone, twin.budget = self.preemptable, self.revocable_zone, self.budget
-        twin.allocated_hyper_node, twin.network_topology = self.allocated_hyper_node, self.network_topology
-        twin.min_sub_jobs = dict(self.min_sub_jobs)
+        copied = JobInfo(self.uid)
+        copied.namespace, copied.name, copied.queue, copied.priority = (
+            self.namespace,
+            self.name,
+            self.queue,
+            self.priority,
+        )
+        copied.min_available, copied.created, copied.waiting_time = self.min_available, self.created, self.waiting_time
+        copied.fit_error, copied.pod_group, copied.phase = self.fit_error, self.pod_group, self.phase
+        copied.task_min_available = dict(self.task_min_available)
+        copied.task_min_available_total = self.task_min_available_total
+        copied.preemptable, copied.revocable_zone, copied.budget = self.preemptable, self.revocable_zone, self.budget
+        copied.allocated_hyper_node, copied.network_topology = self.allocated_hyper_node, self.network_topology
+        copied.min_sub_jobs = dict(self.min_sub_jobs)
         for task in self.tasks.values():
-            twin.add_task(task.clone())
+            copied.add_task(task.copy())
         for uid, sub_job in self.sub_jobs.items():
-            if uid in twin.sub_jobs:
-                twin.sub_jobs[uid].copy_status(sub_job)
-        return twin
+            if uid in copied.sub_jobs:
+                copied.sub_jobs[uid].copy_status(sub_job)
+        return copied
 
     def min_resources(self) -> Resource:
         """The PodGroup's minResources; empty where it has none."""
         if self.pod_group is None or self.pod_group.min_resources is None:
             return Resource()
-        return Resource.of(self.pod_group.min_resources)
+        return Resource.from_amounts(self.pod_group.min_resources)
 
     def elastic_resources(self) -> Resource:
         """The part of its allocated resources above minResources."""
-        return exceeded_part(self.allocated, self.min_resources())
+        return excess(self.allocated, self.min_resources())
 
     def gated_resources(self) -> Resource:
         """Requests of tasks held back by scheduling gates; Volcano's own gate alone does not count."""
@@ -534,7 +542,7 @@ class JobInfo(Gang):
         gated = self.gated_resources()
         if gated.is_empty():
             return amount
-        rest = amount.clone()
+        rest = amount.copy()
         rest.cpu, rest.memory = max(rest.cpu - gated.cpu, 0.0), max(rest.memory - gated.memory, 0.0)
         for name in set(amount.scalars or ()) & set(gated.scalars or ()):
             rest.set_scalar(name, max(amount.get(name) - gated.get(name), 0.0))
@@ -545,36 +553,36 @@ class JobInfo(Gang):
         return self.waiting_task_num + self.ready_task_num < self.min_available
 
     @property
-    def is_pending(self) -> bool:
+    def is_not_enqueued(self) -> bool:
         """True if its tasks are not tried yet, because its PodGroup is missing or not enqueued."""
         return self.pod_group is None or self.phase in ("", "Pending")
 
     @property
     def allocated_task_num(self) -> int:
         """Number of tasks that hold what they requested."""
-        return self.count(ALLOCATED_STATUS)
+        return self.count_with_status(ALLOCATED_STATUSES)
 
     @property
-    def roles(self) -> Roles:
+    def role_minimums(self) -> RoleMinimums:
         """Minimum members of its roles, for gang checks."""
-        return Roles(self)
+        return RoleMinimums(self)
 
-    def check_sub_jobs(self, holds: Callable[[SubJobInfo], bool]) -> bool:
+    def has_enough_sub_jobs(self, holds: Callable[[SubJobInfo], bool]) -> bool:
         """True if enough sub-jobs of each policy satisfy a condition."""
         counts = Counter(sub_job.gid for sub_job in self.sub_jobs.values() if holds(sub_job))
         return all(counts[gid] >= least for gid, least in self.min_sub_jobs.items())
 
     def check_sub_job_valid(self) -> bool:
         """True if enough sub-jobs of each policy exist."""
-        return self.check_sub_jobs(lambda _: True)
+        return self.has_enough_sub_jobs(lambda _: True)
 
     def check_sub_job_ready(self) -> bool:
         """True if enough sub-jobs of each policy are ready."""
-        return self.check_sub_jobs(SubJobInfo.is_ready)
+        return self.has_enough_sub_jobs(SubJobInfo.is_ready)
 
     def check_sub_job_pipelined(self) -> bool:
         """True if enough sub-jobs of each policy are ready or pipelined."""
-        return self.check_sub_jobs(SubJobInfo.is_pipelined)
+        return self.has_enough_sub_jobs(SubJobInfo.is_pipelined)
 
     @property
     def contains_sub_job_policy(self) -> bool:
@@ -583,7 +591,7 @@ class JobInfo(Gang):
     @property
     def hard_tier(self) -> int | None:
         """The highest tier of a domain in which the job may run; None without a hard topology."""
-        return hard_tier(self.network_topology)
+        return hard_topology_tier(self.network_topology)
 
     @property
     def is_soft(self) -> bool:
@@ -605,8 +613,10 @@ class JobInfo(Gang):
         if sub_job is None:
             self.fit_error, self.node_fit_errors = "", {}
             return
-        kept = {uid: errors for uid, errors in self.node_fit_errors.items() if self.task_to_sub_job.get(uid) != sub_job}
-        self.node_fit_errors = kept
+        last_runs = {
+            uid: errors for uid, errors in self.node_fit_errors.items() if self.task_to_sub_job.get(uid) != sub_job
+        }
+        self.node_fit_errors = last_runs
 
     def failed_roles(self, sub_job: str) -> set[str]:
         """Roles with a task of this sub-job that fits no node."""
@@ -644,10 +654,10 @@ class JobInfo(Gang):
         """The job's state and its reason in one line (FitError)."""
         counts = {status.label: len(tasks) for status, tasks in self.task_status_index.items()}
         counts["minAvailable"] = self.min_available
-        message = f"{READY if self.is_ready() else NOT_READY}, {histogram(counts)}"
-        reasons = Counter(self.task_reason(uid)[0] for uid in self.of_status(TaskStatus.PENDING))
+        message = f"{SCHEDULABLE if self.is_ready() else UNSCHEDULABLE}, {count_reasons(counts)}"
+        reasons = Counter(self.task_reason(uid)[0] for uid in self.tasks_with_status(TaskStatus.PENDING))
         if reasons:
-            message += f"; Pending: {histogram(reasons)}"
+            message += f"; Pending: {count_reasons(reasons)}"
         if self.fit_error:
             return f"{message}. Origin reason is: {self.fit_error}"
         failed = sorted((self.tasks[uid].name, uid) for uid in self.node_fit_errors if uid in self.tasks)
@@ -655,7 +665,7 @@ class JobInfo(Gang):
             f"{message}. Origin reason is {failed[0][0]}: {self.node_fit_errors[failed[0][1]]}" if failed else message
         )
 
-    def _regroup(self) -> None:
+    def _rebuild_sub_jobs(self) -> None:
         self.sub_jobs.clear()
         self.task_to_sub_job.clear()
         for task in self.tasks.values():
@@ -666,7 +676,7 @@ class JobInfo(Gang):
         gid, uid, policy = self.uid, self.uid, None
         values: tuple[str, ...] = ()
         for listed in self.pod_group.sub_groups if self.pod_group is not None else ():
-            values = match_values(listed, task.pod)
+            values = match_label_values(listed, task.pod)
             if values:
                 policy, gid = listed, group_id(self.uid, listed.name)
                 uid = sub_job_id(self.uid, listed.name, values)
@@ -680,7 +690,7 @@ class JobInfo(Gang):
         return self.sub_jobs[uid]
 
 
-def _budget(group: PodGroup) -> DisruptionBudget:
+def _disruption_budget(group: PodGroup) -> DisruptionBudget:
     if MIN_AVAILABLE in group.annotations:
         return DisruptionBudget(min_available=group.annotations[MIN_AVAILABLE])
     return DisruptionBudget(max_unavailable=group.annotations.get(MAX_UNAVAILABLE, ""))

@@ -23,15 +23,15 @@ from gpuconsole.scheduling.volcano.api.task import (
 )
 from gpuconsole.scheduling.volcano.config import parse_flag
 
-NO_SHARES: Mapping[str, float] = {}
+NO_UTILIZATION: Mapping[str, float] = {}
 
 
 class NodeUsage(Struct, frozen=True):
     """Measured utilization of a node, in percent by period (`5m`)."""
 
     measured: Time = 0
-    cpu: Mapping[str, float] = NO_SHARES
-    memory: Mapping[str, float] = NO_SHARES
+    cpu: Mapping[str, float] = NO_UTILIZATION
+    memory: Mapping[str, float] = NO_UTILIZATION
 
 
 NO_USAGE = NodeUsage()
@@ -46,7 +46,7 @@ class NodeInfo:
     __slots__ = (
         "allocatable",
         "capacity",
-        "changes",
+        "change_count",
         "idle",
         "ignored",
         "name",
@@ -66,30 +66,30 @@ class NodeInfo:
         self.ignored = tuple(ignored)
         """Resources that are not counted because a scheduler plugin allocates them."""
         self.node: Node | None = None
-        self.changes = 0
+        self.change_count = 0
         """Grows whenever a task is added or removed, or the node changes."""
         self.tasks: dict[str, TaskInfo] = {}
         """Copy of a task by `namespace/name`."""
         self.usage = NO_USAGE
-        self._describe(node)
+        self._apply_node(node)
 
     def __repr__(self) -> str:
         return f"NodeInfo({self.name})"
 
     @property
-    def ready(self) -> bool:
+    def has_node(self) -> bool:
         """True if it has a Node object; taints are checked elsewhere."""
         return self.node is not None
 
     def set_node(self, node: Node | None) -> None:
         """Apply a Node object and recompute all sums; with None the node is not ready."""
-        self.changes += 1
+        self.change_count += 1
         if node is None:
             self.node = None
             return
-        self._describe(node)
+        self._apply_node(node)
         for task in self.tasks.values():
-            self._count(task)
+            self._add_to_sums(task)
 
     def add_task(self, task: TaskInfo) -> str:
         """Add a task; returns the reason, with nothing changed, if that is impossible (AddTask).
@@ -101,24 +101,24 @@ class NodeInfo:
         if task.key in self.tasks:
             return f"task <{task.key}> already on node <{self.name}>"
         if self.node is not None and task.status is TaskStatus.BINDING:
-            lacking = task.request.exceeding(self.idle, ZERO)
+            lacking = task.request.exceeded_names(self.idle, ZERO)
             if lacking:
                 return (
                     f"node {self.name} resources [{' '.join(lacking)}] are not enough to put task <{task.key}>, "
                     f"idle: {self.idle}, req: {task.request}"
                 )
-        copy = task.clone()
+        copy = task.copy()
         copy.node_name = task.node_name = self.name
         if self.node is not None:
-            self._count(copy)
+            self._add_to_sums(copy)
         self.tasks[task.key] = copy
-        self.changes += 1
+        self.change_count += 1
         return ""
 
     def remove_task(self, task: TaskInfo) -> None:
         """Remove a task, if it is on the node."""
         copy = self.tasks.pop(task.key, None)
-        self.changes += 1
+        self.change_count += 1
         if copy is None or self.node is None:
             return
         if copy.status is TaskStatus.PIPELINED:
@@ -136,28 +136,28 @@ class NodeInfo:
 
     def future_idle(self) -> Resource:
         """Idle and releasing resources, less what is pipelined."""
-        return self.idle.clone().add(self.releasing).sub(self.pipelined)
+        return self.idle.copy().add(self.releasing).sub(self.pipelined)
 
-    def fresh(self) -> "NodeInfo":
+    def without_tasks(self) -> "NodeInfo":
         """A copy without tasks; its allocatable resources are shared and never changed."""
-        twin = NodeInfo.__new__(NodeInfo)
-        twin.ignored, twin.node, twin.name = self.ignored, self.node, self.name
-        twin.revocable_zone, twin.oversubscribed = self.revocable_zone, self.oversubscribed
-        twin.offline_evicting = self.offline_evicting
-        twin.allocatable, twin.capacity, twin.idle = self.allocatable, self.capacity, self.allocatable.clone()
-        twin.used, twin.releasing, twin.pipelined = Resource(), Resource(), Resource()
-        twin.changes, twin.tasks, twin.usage = 0, {}, NO_USAGE
-        return twin
+        copied = NodeInfo.__new__(NodeInfo)
+        copied.ignored, copied.node, copied.name = self.ignored, self.node, self.name
+        copied.revocable_zone, copied.oversubscribed = self.revocable_zone, self.oversubscribed
+        copied.offline_evicting = self.offline_evicting
+        copied.allocatable, copied.capacity, copied.idle = self.allocatable, self.capacity, self.allocatable.copy()
+        copied.used, copied.releasing, copied.pipelined = Resource(), Resource(), Resource()
+        copied.change_count, copied.tasks, copied.usage = 0, {}, NO_USAGE
+        return copied
 
-    def clone(self) -> "NodeInfo":
+    def copy(self) -> "NodeInfo":
         """A copy with copies of its tasks."""
-        twin = NodeInfo(self.node, self.ignored)
+        copied = NodeInfo(self.node, self.ignored)
         for task in self.tasks.values():
-            twin.add_task(task)
-        twin.usage = self.usage
-        return twin
+            copied.add_task(task)
+        copied.usage = self.usage
+        return copied
 
-    def _count(self, task: TaskInfo) -> None:
+    def _add_to_sums(self, task: TaskInfo) -> None:
         if task.status is TaskStatus.PIPELINED:
             self.pipelined.add(task.request)
             return
@@ -166,7 +166,7 @@ class NodeInfo:
         self.idle.sub(task.request)
         self.used.add(task.request)
 
-    def _describe(self, node: Node | None) -> None:
+    def _apply_node(self, node: Node | None) -> None:
         self.node = node
         self.name = node.name if node is not None else ""
         labels, annotations = (node.labels, node.annotations) if node is not None else ({}, {})
@@ -174,22 +174,25 @@ class NodeInfo:
         self.oversubscribed = parse_flag(labels.get(OVERSUBSCRIPTION, "")) or False
         self.offline_evicting = parse_flag(annotations.get(OFFLINE_JOB_EVICTING, "")) or False
         lent = Resource(
-            _number(annotations.get(OVERSUBSCRIPTION_CPU, "")), _number(annotations.get(OVERSUBSCRIPTION_MEMORY, ""))
+            _parse_number(annotations.get(OVERSUBSCRIPTION_CPU, "")),
+            _parse_number(annotations.get(OVERSUBSCRIPTION_MEMORY, "")),
         )
-        self.allocatable = Resource.of(node.allocatable, self.ignored).add(lent) if node is not None else Resource()
-        self.capacity = Resource.of(node.capacity, self.ignored).add(lent) if node is not None else Resource()
-        self.idle = self.allocatable.clone()
+        self.allocatable = (
+            Resource.from_amounts(node.allocatable, self.ignored).add(lent) if node is not None else Resource()
+        )
+        self.capacity = Resource.from_amounts(node.capacity, self.ignored).add(lent) if node is not None else Resource()
+        self.idle = self.allocatable.copy()
         self.used, self.releasing, self.pipelined = Resource(), Resource(), Resource()
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         return 0.0
 
 
-NONE: Mapping[str, Pod] = {}
+NO_PODS: Mapping[str, Pod] = {}
 
 
 class NodePods:
@@ -201,18 +204,22 @@ class NodePods:
         """Node by name; nodes without a Node object are left out."""
         self._pods = {node.name: {key: task.pod for key, task in node.tasks.items()} for node in described}
         self._versions: dict[str, int] = {}
-        self.log: list[str] = []
+        self.changed_nodes: list[str] = []
         """Every node whose pods changed, in order; one may be there more than once."""
-        self.picky = sum(has_pod_affinity(pod) for pods in self._pods.values() for pod in pods.values())
+        self.pods_with_anti_affinity = sum(
+            has_pod_affinity(pod) for pods in self._pods.values() for pod in pods.values()
+        )
         """How many pods have pod affinity or anti-affinity."""
 
-    def without(self, gone: Container[str] = ()) -> StaticPodLister:
+    def lister_without(self, removed: Container[str] = ()) -> StaticPodLister:
         """The nodes and pods for kube-scheduler's plugins, without the pods with these keys."""
-        return StaticPodLister(self.nodes, lambda node: [pod for key, pod in self.on(node).items() if key not in gone])
+        return StaticPodLister(
+            self.nodes, lambda node: [pod for key, pod in self.pods_on(node).items() if key not in removed]
+        )
 
-    def on(self, node: str) -> Mapping[str, Pod]:
+    def pods_on(self, node: str) -> Mapping[str, Pod]:
         """The pods of a node by key."""
-        return self._pods.get(node, NONE)
+        return self._pods.get(node, NO_PODS)
 
     def version(self, node: str) -> int:
         """A number that grows whenever the pods of a node change."""
@@ -221,21 +228,21 @@ class NodePods:
     @property
     def changes(self) -> int:
         """A number that grows whenever the pods of any node change."""
-        return len(self.log)
+        return len(self.changed_nodes)
 
     def add(self, task: TaskInfo) -> None:
         """Count a task that got its node."""
         pods = self._pods.setdefault(task.node_name, {})
-        self.picky += has_pod_affinity(task.pod) and task.key not in pods
+        self.pods_with_anti_affinity += has_pod_affinity(task.pod) and task.key not in pods
         pods[task.key] = task.pod
-        self._changed(task.node_name)
+        self._record_change(task.node_name)
 
     def remove(self, task: TaskInfo) -> None:
         """Stop counting a task that lost its node or is being evicted."""
         pod = self._pods.get(task.node_name, {}).pop(task.key, None)
-        self.picky -= pod is not None and has_pod_affinity(pod)
-        self._changed(task.node_name)
+        self.pods_with_anti_affinity -= pod is not None and has_pod_affinity(pod)
+        self._record_change(task.node_name)
 
-    def _changed(self, node: str) -> None:
+    def _record_change(self, node: str) -> None:
         self._versions[node] = self.version(node) + 1
-        self.log.append(node)
+        self.changed_nodes.append(node)

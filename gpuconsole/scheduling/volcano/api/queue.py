@@ -1,7 +1,8 @@
 """Queues in a session: their resources as the plugins proportion, capacity and overcommit count them.
 
 `QueueAttributes` holds deserved, allocated, requested and maximum resources. `divide_among_queues` divides the cluster
-by weight, as the proportion plugin does. `reserved` is the part of minResources that enqueued jobs have not used yet.
+by weight, as the proportion plugin does. `unallocated_min_resources` is the part of minResources that enqueued jobs
+have not used yet.
 """
 
 import sys
@@ -9,8 +10,8 @@ import sys
 from gpuconsole.model.resources import CPU, MEMORY, PODS, Resources
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Resource, exceeded_part, is_scalar
-from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUS, HIERARCHY, HIERARCHY_WEIGHTS, TaskStatus
+from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Resource, excess, is_scalar
+from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUSES, HIERARCHY, HIERARCHY_WEIGHTS, TaskStatus
 
 
 class QueueInfo:
@@ -29,20 +30,20 @@ class QueueInfo:
         return f"QueueInfo({self.name})"
 
     @property
-    def reclaimable(self) -> bool:
+    def is_reclaimable(self) -> bool:
         """True if other queues may reclaim resources from this one."""
         return self.queue.reclaimable
 
 
-def reserved(job: JobInfo) -> Resource:
+def unallocated_min_resources(job: JobInfo) -> Resource:
     """The part of a job's minResources that it has not allocated (GetInqueueResource)."""
     result = Resource()
     group = job.pod_group
     if group is None or group.min_resources is None:
         return result
-    least = Resource.of(group.min_resources)
+    min_resources = Resource.from_amounts(group.min_resources)
     for name in group.min_resources:
-        missing = least.get(name) - job.allocated.get(name)
+        missing = min_resources.get(name) - job.allocated.get(name)
         if missing <= 0:
             continue
         if name == CPU:
@@ -54,7 +55,7 @@ def reserved(job: JobInfo) -> Resource:
     return result
 
 
-def runs_with_room(job: JobInfo) -> bool:
+def reserves_min_resources(job: JobInfo) -> bool:
     """True if the part of its minResources that a running job has not allocated counts as inqueue resources.
 
     Volcano reserves that part for the job's further tasks while at least minMember of its tasks are allocated.
@@ -91,47 +92,47 @@ class QueueAttributes:
         """What its jobs have allocated above their minResources."""
         self.inqueue = Resource()
         """The minResources that its enqueued jobs have not used yet."""
-        self.guarantee = Resource.of(queue.queue.guarantee)
-        self.capability = Resource.of(queue.queue.capability)
+        self.guarantee = Resource.from_amounts(queue.queue.guarantee)
+        self.capability = Resource.from_amounts(queue.queue.capability)
         self.real_capability = Resource()
         """The most that it can get, without what is guaranteed to other queues."""
 
-    def limit(self, total: Resource, guaranteed: Resource, capability: Resources) -> None:
+    def set_limit(self, total: Resource, guaranteed: Resource, capability: Resources) -> None:
         """Set the most that the queue can get; `guaranteed` is the sum of what all queues are guaranteed.
 
         A capability without cpu or memory does not limit these.
         """
-        self.real_capability = exceeded_part(total, guaranteed).add(self.guarantee)
+        self.real_capability = excess(total, guaranteed).add(self.guarantee)
         if capability:
             self.capability.cpu = self.capability.cpu if self.capability.cpu > 0 else sys.float_info.max
             self.capability.memory = self.capability.memory if self.capability.memory > 0 else sys.float_info.max
             self.real_capability.set_min(self.capability, INFINITY)
 
-    def count(self, job: JobInfo) -> None:
+    def add_job(self, job: JobInfo) -> None:
         """Add a job's allocated, requested, inqueue and elastic resources to the queue's."""
         for status, tasks in job.task_status_index.items():
             for task in tasks.values():
-                if status in ALLOCATED_STATUS:
+                if status in ALLOCATED_STATUSES:
                     self.allocated.add(task.request)
-                if status in ALLOCATED_STATUS or status is TaskStatus.PENDING:
+                if status in ALLOCATED_STATUSES or status is TaskStatus.PENDING:
                     self.request.add(task.request)
-        if job.phase == "Inqueue" or runs_with_room(job):
-            self.inqueue.add(job.without_gated(reserved(job)))
+        if job.phase == "Inqueue" or reserves_min_resources(job):
+            self.inqueue.add(job.without_gated(unallocated_min_resources(job)))
         self.elastic.add(job.elastic_resources())
 
-    def wanting(self, least: Resource) -> Resource:
+    def need_with(self, min_resources: Resource) -> Resource:
         """The queue's need with a further job of these minResources: allocated and inqueue, less elastic resources."""
-        return least.clone().add(self.allocated).add(self.inqueue).sub(self.elastic)
+        return min_resources.copy().add(self.allocated).add(self.inqueue).sub(self.elastic)
 
-    def copy_into(self, twin: "QueueAttributes") -> None:
-        """Copy the attributes to `twin`, which shares them except `allocated`."""
-        twin.name, twin.weight, twin.share = self.name, self.weight, self.share
-        twin.deserved, twin.allocated, twin.request = self.deserved, self.allocated.clone(), self.request
-        twin.elastic, twin.inqueue, twin.guarantee = self.elastic, self.inqueue, self.guarantee
-        twin.capability, twin.real_capability = self.capability, self.real_capability
+    def copy_into(self, other: "QueueAttributes") -> None:
+        """Copy the attributes to `other`, which shares them except `allocated`."""
+        other.name, other.weight, other.share = self.name, self.weight, self.share
+        other.deserved, other.allocated, other.request = self.deserved, self.allocated.copy(), self.request
+        other.elastic, other.inqueue, other.guarantee = self.elastic, self.inqueue, self.guarantee
+        other.capability, other.real_capability = self.capability, self.real_capability
 
 
-def share(part: float, whole: float) -> float:
+def share_of(part: float, whole: float) -> float:
     """The part as a fraction of the whole; for a whole of 0 it is 0 if the part is 0, else 1."""
     if whole == 0:
         return 0.0 if part == 0 else 1.0
@@ -140,10 +141,10 @@ def share(part: float, whole: float) -> float:
 
 def dominant_share(part: Resource, whole: Resource) -> float:
     """The largest share of the resources that the whole has; at least 0."""
-    return max([0.0, *(share(part.get(name), whole.get(name)) for name in whole.names())])
+    return max([0.0, *(share_of(part.get(name), whole.get(name)) for name in whole.names())])
 
 
-def larger(left: Resource, right: Resource) -> Resource:
+def maximum_of(left: Resource, right: Resource) -> Resource:
     """The larger amount of each dimension; scalars below zero count as unnamed."""
     result = Resource(max(left.cpu, right.cpu), max(left.memory, right.memory))
     if left.scalars is not None or right.scalars is not None:
@@ -157,24 +158,24 @@ def larger(left: Resource, right: Resource) -> Resource:
 def divide_among_queues(total: Resource, attrs: dict[str, QueueAttributes]) -> None:
     """Divide the total among queues by weight, in rounds, until each has what it requests or may have.
 
-    Sets `deserved` and `share` of the queues.
+    Sets `deserved` and `share_of` of the queues.
     """
-    remaining = total.clone()
+    remaining = total.copy()
     met: set[str] = set()
     while weights := sum(attr.weight for attr in attrs.values() if attr.name not in met):
-        before = remaining.clone()
+        before = remaining.copy()
         given, taken = Resource(), Resource()
         for attr in (attr for attr in attrs.values() if attr.name not in met):
-            old = attr.deserved.clone()
-            attr.deserved.add(remaining.clone().multiply(attr.weight / weights))
+            old = attr.deserved.copy()
+            attr.deserved.add(remaining.copy().multiply(attr.weight / weights))
             attr.deserved.set_min(attr.real_capability, INFINITY).set_min(attr.request, ZERO)
-            attr.deserved = larger(attr.deserved, attr.guarantee)
+            attr.deserved = maximum_of(attr.deserved, attr.guarantee)
             attr.share = dominant_share(attr.allocated, attr.deserved)
             if attr.request.less_equal(attr.deserved, ZERO) or attr.deserved == old:
                 met.add(attr.name)
             more, less = attr.deserved.diff(old, ZERO)
             given.add(more)
             taken.add(less)
-        remaining = exceeded_part(remaining.clone().add(taken), given)
+        remaining = excess(remaining.copy().add(taken), given)
         if remaining.is_empty() or remaining == before:
             return

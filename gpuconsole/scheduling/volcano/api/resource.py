@@ -12,17 +12,17 @@ IGNORED_SCALARS = frozenset((PODS,))
 """Left out of comparisons by name: every task requests one of `pods`."""
 
 
-class Default(IntEnum):
+class MissingAmount(IntEnum):
     """The value of a dimension that a vector does not name."""
 
     ZERO = 0
     INFINITY = -1
 
 
-ZERO, INFINITY = Default.ZERO, Default.INFINITY
+ZERO, INFINITY = MissingAmount.ZERO, MissingAmount.INFINITY
 
 
-def _at_most(left: float, right: float) -> bool:
+def _is_at_most(left: float, right: float) -> bool:
     return left < right or abs(left - right) < TOLERANCE
 
 
@@ -54,7 +54,7 @@ class Resource:
         """Amount of `pods` that the vector was read with; arithmetic does not change it."""
 
     @classmethod
-    def of(cls, amounts: Mapping[str, int], ignored: Iterable[str] = ()) -> "Resource":
+    def from_amounts(cls, amounts: Mapping[str, int], ignored: Iterable[str] = ()) -> "Resource":
         """A vector of amounts in base units (NewResource); names that Volcano does not count are left out."""
         result = cls()
         for name, value in amounts.items():
@@ -75,11 +75,11 @@ class Resource:
         return cls(sys.float_info.max, sys.float_info.max, None, sys.maxsize)
 
     @property
-    def untouched(self) -> bool:
+    def is_unset(self) -> bool:
         """True if no amount was set: cpu and memory are exactly 0 and no scalar is named."""
         return not (self.cpu or self.memory or self.scalars)
 
-    def clone(self) -> "Resource":
+    def copy(self) -> "Resource":
         """An independent copy."""
         return Resource(self.cpu, self.memory, None if self.scalars is None else dict(self.scalars), self.max_tasks)
 
@@ -88,8 +88,8 @@ class Resource:
 
     def __str__(self) -> str:
         """`cpu 4000.00, memory 2000.00, nvidia.com/gpu 1.00`, as Volcano's messages write it."""
-        lines = [f"cpu {_written(self.cpu)}", f"memory {_written(self.memory)}"]
-        lines += [f"{name} {_written(value)}" for name, value in sorted((self.scalars or {}).items())]
+        lines = [f"cpu {_format_amount(self.cpu)}", f"memory {_format_amount(self.memory)}"]
+        lines += [f"{name} {_format_amount(value)}" for name, value in sorted((self.scalars or {}).items())]
         return ", ".join(lines)
 
     def __eq__(self, other: object) -> bool:
@@ -138,7 +138,7 @@ class Resource:
             self.scalars = {}
         self.scalars[name] = value
 
-    def assign(self, name: str, value: float) -> None:
+    def set_amount(self, name: str, value: float) -> None:
         """Set the amount of one resource: cpu, memory or a scalar."""
         if name == CPU:
             self.cpu = value
@@ -177,7 +177,7 @@ class Resource:
             self.scalars = {name: value * ratio for name, value in self.scalars.items()}
         return self
 
-    def set_min(self, other: "Resource", default: Default) -> "Resource":
+    def set_min(self, other: "Resource", default: MissingAmount) -> "Resource":
         """Set each dimension to the smaller of both amounts, and return itself (MinDimensionResource).
 
         A scalar that the other does not name becomes 0 with ZERO, and stays with INFINITY.
@@ -194,7 +194,7 @@ class Resource:
                 self.scalars[name] = 0.0
         return self
 
-    def less_equal(self, other: "Resource", default: Default) -> bool:
+    def less_equal(self, other: "Resource", default: MissingAmount) -> bool:
         """True if no amount is more than in `other`, within the tolerance; `default` stands for unnamed amounts."""
         if self.cpu - other.cpu >= TOLERANCE or self.memory - other.memory >= TOLERANCE:
             return False
@@ -202,24 +202,24 @@ class Resource:
         if default is INFINITY:
             if any(name not in mine for name in theirs):
                 return False
-            return all(_at_most(value, theirs[name]) for name, value in mine.items() if name in theirs)
+            return all(_is_at_most(value, theirs[name]) for name, value in mine.items() if name in theirs)
         for name, value in mine.items():
             right = theirs.get(name, 0.0)
             if value >= right and value - right >= TOLERANCE:
                 return False
         return True
 
-    def exceeding(self, other: "Resource", default: Default = ZERO) -> list[str]:
+    def exceeded_names(self, other: "Resource", default: MissingAmount = ZERO) -> list[str]:
         """Names of the resources of which there is more than in `other` (LessEqualWithResourcesName)."""
         pairs = ((CPU, self.cpu, other.cpu), (MEMORY, self.memory, other.memory))
-        found = [name for name, left, right in pairs if not _at_most(left, right)]
+        found = [name for name, left, right in pairs if not _is_at_most(left, right)]
         theirs = other.scalars or {}
         for name, value in sorted((self.scalars or {}).items()):
-            if (name in theirs or default is ZERO) and not _at_most(value, theirs.get(name, 0.0)):
+            if (name in theirs or default is ZERO) and not _is_at_most(value, theirs.get(name, 0.0)):
                 found.append(name)
         return found
 
-    def exceeding_where_requested(self, other: "Resource", request: "Resource") -> list[str]:
+    def exceeded_requested_names(self, other: "Resource", request: "Resource") -> list[str]:
         """Names in `request` of which this vector has more than `other`.
 
         LessEqualWithDimensionAndResourcesName: without tolerance and without `pods`.
@@ -240,7 +240,7 @@ class Resource:
             if name not in IGNORED_SCALARS and asked > 0 and self.get(name) > other.get(name)
         ]
 
-    def less_partly(self, other: "Resource", default: Default) -> bool:
+    def is_less_in_any(self, other: "Resource", default: MissingAmount) -> bool:
         """True if any amount is less than in `other`; `default` stands for unnamed amounts."""
         if self.cpu < other.cpu or self.memory < other.memory:
             return True
@@ -252,29 +252,29 @@ class Resource:
             for name, value in mine.items()
         )
 
-    def within_where_requested(self, other: "Resource", request: "Resource") -> list[str]:
+    def requested_names_within(self, other: "Resource", request: "Resource") -> list[str]:
         """Names in `request` of which this vector has no more than `other`.
 
         LessEqualPartlyWithDimension, which is true if there is any.
         """
-        return [name for name in request._asked() if _at_most(self.get(name), other.get(name))]
+        return [name for name in request._requested_names() if _is_at_most(self.get(name), other.get(name))]
 
-    def within_where_used(self, other: "Resource", request: "Resource") -> list[str]:
-        """As `within_where_requested`, without names whose amount is zero in both.
+    def used_names_within(self, other: "Resource", request: "Resource") -> list[str]:
+        """As `requested_names_within`, without names whose amount is zero in both.
 
         LessEqualPartlyWithDimensionZeroFiltered.
         """
-        found = self.within_where_requested(other, request)
+        found = self.requested_names_within(other, request)
         return [name for name in found if self.get(name) >= TOLERANCE or other.get(name) >= TOLERANCE]
 
-    def greater_where_requested(self, other: "Resource | None", request: "Resource") -> list[str]:
+    def requested_names_above(self, other: "Resource | None", request: "Resource") -> list[str]:
         """Names in `request` of which this has more than `other` (None: empty); GreaterPartlyWithDimension."""
         if other is None:
             other = Resource()
-        return [name for name in request._asked() if self.get(name) > other.get(name)]
+        return [name for name in request._requested_names() if self.get(name) > other.get(name)]
 
-    def greater_where_relevant(self, other: "Resource | None", request: "Resource") -> list[str]:
-        """As `greater_where_requested`, but only cpu and memory that the other has, and scalars that it names.
+    def relevant_names_above(self, other: "Resource | None", request: "Resource") -> list[str]:
+        """As `requested_names_above`, but only cpu and memory that the other has, and scalars that it names.
 
         GreaterPartlyWithRelevantDimensions.
         """
@@ -283,16 +283,16 @@ class Resource:
         named = other.scalars or {}
         return [
             name
-            for name in self.greater_where_requested(other, request)
+            for name in self.requested_names_above(other, request)
             if (other.get(name) >= TOLERANCE if name in (CPU, MEMORY) else name in named)
         ]
 
-    def _asked(self) -> list[str]:
+    def _requested_names(self) -> list[str]:
         names = [name for name, value in ((CPU, self.cpu), (MEMORY, self.memory)) if value > 0]
         scalars = sorted((self.scalars or {}).items())
         return names + [name for name, value in scalars if value > 0 and name not in IGNORED_SCALARS]
 
-    def diff(self, other: "Resource", default: Default) -> tuple["Resource", "Resource"]:
+    def diff(self, other: "Resource", default: MissingAmount) -> tuple["Resource", "Resource"]:
         """(amounts above the other's, amounts below them) by dimension; -1 is an infinite difference."""
         more, less = Resource(scalars={}), Resource(scalars={})
         more.cpu, less.cpu = max(self.cpu - other.cpu, 0.0), max(other.cpu - self.cpu, 0.0)
@@ -311,23 +311,23 @@ class Resource:
         return more, less
 
 
-def _written(value: float) -> str:
+def _format_amount(value: float) -> str:
     if value == sys.float_info.max:
         return "maxFloat"
     return "maxInt" if value == float(MAX) else f"{value:.2f}"
 
 
-def shared_names(left: Resource, right: Resource) -> list[str]:
+def common_names(left: Resource, right: Resource) -> list[str]:
     """Names of which both have an amount above zero (Intersection)."""
     theirs = set(right.names())
     return [name for name in left.names() if name in theirs]
 
 
-def counted(names: Iterable[str]) -> list[str]:
+def without_ignored(names: Iterable[str]) -> list[str]:
     """The names without `IGNORED_SCALARS` (FilteredIgnoredScalarResources)."""
     return [name for name in names if name not in IGNORED_SCALARS]
 
 
-def exceeded_part(left: Resource, right: Resource) -> Resource:
+def excess(left: Resource, right: Resource) -> Resource:
     """The amounts by which `left` exceeds `right`, resource by resource."""
     return left.diff(right, ZERO)[0]

@@ -46,12 +46,12 @@ def role_of(pod: Pod) -> str:
     return pod.annotations.get(TASK_SPEC) or pod.labels.get(TASK_SPEC, "")
 
 
-def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str], otherwise: bool) -> bool:
-    """Whether a pod may be preempted, by its annotation, else its label; `otherwise` without both, False if invalid."""
+def is_preemptable(labels: Mapping[str, str], annotations: Mapping[str, str], default: bool) -> bool:
+    """Whether a pod may be preempted, by its annotation, else its label; `default` without both, False if invalid."""
     for place in (annotations, labels):
         if PREEMPTABLE in place:
             return parse_flag(place[PREEMPTABLE]) or False
-    return otherwise
+    return default
 
 
 def revocable_zone(annotations: Mapping[str, str]) -> str:
@@ -85,13 +85,13 @@ class TaskStatus(IntEnum):
         return self.name.capitalize()
 
 
-ALLOCATED_STATUS = frozenset((TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED))
+ALLOCATED_STATUSES = frozenset((TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED))
 """Statuses of tasks that hold the resources that they requested (AllocatedStatus)."""
-PREEMPTABLE_STATUS = frozenset((TaskStatus.BOUND, TaskStatus.RUNNING))
+PREEMPTABLE_STATUSES = frozenset((TaskStatus.BOUND, TaskStatus.RUNNING))
 """Statuses of tasks that can be evicted."""
-READY_STATUS = ALLOCATED_STATUS | {TaskStatus.SUCCEEDED}
+READY_STATUSES = ALLOCATED_STATUSES | {TaskStatus.SUCCEEDED}
 """Statuses of tasks that count towards the minimum of their gang."""
-VALID_STATUS = READY_STATUS | {TaskStatus.PIPELINED, TaskStatus.PENDING}
+VALID_STATUSES = READY_STATUSES | {TaskStatus.PIPELINED, TaskStatus.PENDING}
 """Statuses of tasks that count towards the minimum of their gang, or may later."""
 
 
@@ -175,11 +175,11 @@ class TaskInfo:
         self.claim_dra: Mapping[str, Mapping[str, DraResource]] = NO_CLAIMS
         """Devices of each of its claims: a claim that tasks share counts once."""
         self.best_effort = self.request.is_empty()
-        self.preemptable = preemptable(pod.labels, pod.annotations, otherwise=True)
+        self.preemptable = is_preemptable(pod.labels, pod.annotations, default=True)
         self.revocable_zone = revocable_zone(pod.annotations)
         self.restartable_init = any(container.sidecar for container in pod.template.init_containers)
         self.gated = bool(pod.gates)
-        self.priority = _priority(pod)
+        self.priority = _task_priority(pod)
         self.status = status_of(pod)
         self.node_name = pod.node
         self.eviction_occurred = False
@@ -190,51 +190,51 @@ class TaskInfo:
     def __repr__(self) -> str:
         return f"TaskInfo({self.key} {self.status.label} {self.node_name})"
 
-    def clone(self) -> "TaskInfo":
+    def copy(self) -> "TaskInfo":
         """An independent copy, without what the session noted about its eviction and domain."""
-        twin = TaskInfo.__new__(TaskInfo)
-        twin.pod, twin.uid, twin.key = self.pod, self.uid, self.key
-        twin.namespace, twin.name = self.namespace, self.name
-        twin.job, twin.role = self.job, self.role
-        twin.request, twin.init_request, twin.best_effort = self.request, self.init_request, self.best_effort
-        twin.dra, twin.claim_keys, twin.claim_dra = self.dra, self.claim_keys, self.claim_dra
-        twin.preemptable, twin.revocable_zone = self.preemptable, self.revocable_zone
-        twin.restartable_init, twin.gated, twin.priority = self.restartable_init, self.gated, self.priority
-        twin.status, twin.node_name = self.status, self.node_name
+        copied = TaskInfo.__new__(TaskInfo)
+        copied.pod, copied.uid, copied.key = self.pod, self.uid, self.key
+        copied.namespace, copied.name = self.namespace, self.name
+        copied.job, copied.role = self.job, self.role
+        copied.request, copied.init_request, copied.best_effort = self.request, self.init_request, self.best_effort
+        copied.dra, copied.claim_keys, copied.claim_dra = self.dra, self.claim_keys, self.claim_dra
+        copied.preemptable, copied.revocable_zone = self.preemptable, self.revocable_zone
+        copied.restartable_init, copied.gated, copied.priority = self.restartable_init, self.gated, self.priority
+        copied.status, copied.node_name = self.status, self.node_name
         # These stay with the original: upstream's TaskInfo.Clone leaves them out.
-        twin.eviction_occurred, twin.hyper_node = False, ""
-        twin.last_transaction = self.last_transaction
-        return twin
+        copied.eviction_occurred, copied.hyper_node = False, ""
+        copied.last_transaction = self.last_transaction
+        return copied
 
     def precedes(self, other: "TaskInfo") -> bool:
         """True if it comes before the other where no plugin decides (helpers.CompareTask).
 
         By the number at the end of their names, if both have one; else the older, then by uid.
         """
-        mine, theirs = _number(self.name), _number(other.name)
+        mine, theirs = _index_in_name(self.name), _index_in_name(other.name)
         if mine is not None and theirs is not None and mine != theirs:
             return mine < theirs
         return (self.pod.created, self.uid) < (other.pod.created, other.uid)
 
-    def remember(self) -> None:
+    def save_transaction(self) -> None:
         """Save the session's attempt before it is undone (GenerateLastTxContext)."""
         self.last_transaction = Transaction(self.status, self.node_name, self.eviction_occurred, self.hyper_node)
 
 
 def request_of(pod: Pod, ignored: Iterable[str] = ()) -> Resource:
     """A pod's total request, which includes one of `pods` (GetPodResourceRequest); `ignored` resources are left out."""
-    result = Resource.of(pod.template.requests, ignored)
+    result = Resource.from_amounts(pod.template.requests, ignored)
     result.add_scalar(PODS, 1.0)
     return result
 
 
-def _number(name: str) -> int | None:
+def _index_in_name(name: str) -> int | None:
     """The number of a pod of a Volcano job, `job-task-3`; None for any other name."""
     parts = name.split("-")
     return int(parts[-1]) if len(parts) >= 3 and parts[-1].isdecimal() else None
 
 
-def _priority(pod: Pod) -> int:
+def _task_priority(pod: Pod) -> int:
     text = pod.annotations.get(TASK_PRIORITY, "")
     return int(text) if text.lstrip("+-").isdecimal() and len(text) < 12 else pod.priority
 
@@ -267,7 +267,7 @@ class DraResource(Struct):
     capacity: dict[str, int] = field(default_factory=dict)
     """Amounts by dimension, in base units (bytes for memory)."""
 
-    def clone(self) -> "DraResource":
+    def copy(self) -> "DraResource":
         """An independent copy."""
         return DraResource(self.count, dict(self.capacity))
 

@@ -34,17 +34,17 @@ def apply_env(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     return replace(pod, env={**pod.env, "VK_TASK_INDEX": index, "VC_TASK_INDEX": index})
 
 
-Value = str | int | bool
-Flags = Mapping[str, Value]
+FlagValue = str | int | bool
+FlagDefaults = Mapping[str, FlagValue]
 """Default value by flag name; its type is the type of the flag."""
 
 
-def read_flags(arguments: Sequence[str], defaults: Flags) -> dict[str, Value]:
+def parse_flags(arguments: Sequence[str], defaults: FlagDefaults) -> dict[str, FlagValue]:
     """The value of each known flag; parsing stops at the first unknown or invalid one, as in Go."""
     values, rest = dict(defaults), list(arguments)
     while rest:
         head = rest.pop(0)
-        name, given, text = _split(head)
+        name, given, text = _split_flag(head)
         if name not in values:
             return values
         if isinstance(values[name], bool) and not given:
@@ -53,14 +53,14 @@ def read_flags(arguments: Sequence[str], defaults: Flags) -> dict[str, Value]:
             if not rest:
                 return values
             text = rest.pop(0)
-        value = _value(text, values[name])
+        value = _parse_value(text, values[name])
         if value is None:
             return values
         values[name] = value
     return values
 
 
-def _split(head: str) -> tuple[str, bool, str]:
+def _split_flag(head: str) -> tuple[str, bool, str]:
     """(name, True if a value follows `=`, that value); the name is empty if the argument is not a flag."""
     if not head.startswith("-") or head in ("-", "--"):
         return "", False, ""
@@ -68,10 +68,10 @@ def _split(head: str) -> tuple[str, bool, str]:
     return name, bool(equals), text
 
 
-def _value(text: str, like: Value) -> Value | None:
-    if isinstance(like, bool):
+def _parse_value(text: str, default: FlagValue) -> FlagValue | None:
+    if isinstance(default, bool):
         return parse_flag(text)
-    if isinstance(like, int):
+    if isinstance(default, int):
         try:
             return int(text, 0)
         except ValueError:
@@ -90,7 +90,7 @@ def apply_hcclrank(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """
     if pod.annotations.get(RANK):
         return pod
-    flags = read_flags(arguments, _HCCLRANK_FLAGS)
+    flags = parse_flags(arguments, _HCCLRANK_FLAGS)
     rank, mine = pod.env.get("RANK", ""), task_of_pod(pod)
     if not rank and mine == flags["master"]:
         rank = str(index_of_pod(pod))
@@ -99,28 +99,28 @@ def apply_hcclrank(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     return replace(pod, annotations={**pod.annotations, RANK: rank}) if rank else pod
 
 
-def host(job: Job, task: JobTask, index: int) -> str:
+def pod_host(job: Job, task: JobTask, index: int) -> str:
     """A pod's DNS name: the template's hostname or the pod's name, then the template's subdomain or the job's name."""
     name = task.template.hostname or pod_name(job.name, task.name, index)
     return f"{name}.{task.template.subdomain or job.name}"
 
 
-def hosts(job: Job, task: JobTask) -> list[str]:
+def task_hosts(job: Job, task: JobTask) -> list[str]:
     """The DNS names of a task's pods; only that of the first if the template sets the hostname."""
     count = min(task.replicas, 1) if task.template.hostname else task.replicas
-    return [host(job, task, index) for index in range(count)]
+    return [pod_host(job, task, index) for index in range(count)]
 
 
-_MPI_FLAGS: Flags = {"master": "master", "worker": "worker", "port": 22}
+_MPI_FLAGS: FlagDefaults = {"master": "master", "worker": "worker", "port": 22}
 
 
 def apply_mpi(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """mpi plugin: set MPI_HOST for the master; other pods stay as they are."""
-    flags = read_flags(arguments, _MPI_FLAGS)
+    flags = parse_flags(arguments, _MPI_FLAGS)
     workers = next((task for task in tasks_of(job) if task.name == flags["worker"]), None)
     if workers is None or task_of_pod(pod) != flags["master"]:
         return pod
-    return replace(pod, env={**pod.env, "MPI_HOST": ",".join(hosts(job, workers))})
+    return replace(pod, env={**pod.env, "MPI_HOST": ",".join(task_hosts(job, workers))})
 
 
 class OwnedObjects(Struct, frozen=True, omit_defaults=True):
@@ -131,7 +131,7 @@ class OwnedObjects(Struct, frozen=True, omit_defaults=True):
     secrets: tuple[str, ...] = ()
     network_policies: tuple[str, ...] = ()
 
-    def and_also(self, other: "OwnedObjects") -> "OwnedObjects":
+    def union(self, other: "OwnedObjects") -> "OwnedObjects":
         """The union of both sets of objects."""
         return OwnedObjects(
             (*self.services, *other.services),
@@ -141,10 +141,10 @@ class OwnedObjects(Struct, frozen=True, omit_defaults=True):
         )
 
 
-NOTHING = OwnedObjects()
+NO_OBJECTS = OwnedObjects()
 
 
-_PYTORCH_FLAGS: Flags = {
+_PYTORCH_FLAGS: FlagDefaults = {
     "master": "master",
     "worker": "worker",
     "port": 23456,
@@ -156,14 +156,14 @@ _PYTORCH_FLAGS: Flags = {
 
 def apply_pytorch(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """pytorch plugin: set MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK, 0 for the master; nothing without one."""
-    flags = read_flags(arguments, _PYTORCH_FLAGS)
+    flags = parse_flags(arguments, _PYTORCH_FLAGS)
     tasks = {task.name: task for task in tasks_of(job)}
     master = tasks.get(str(flags["master"]))
     if master is None:
         return pod
     taking_part = {str(flags["master"]), str(flags["worker"])}
     added = {
-        "MASTER_ADDR": host(job, master, 0),
+        "MASTER_ADDR": pod_host(job, master, 0),
         "MASTER_PORT": str(flags["port"]),
         "WORLD_SIZE": str(sum(task.replicas for name, task in tasks.items() if name in taking_part)),
     }
@@ -175,7 +175,7 @@ def apply_pytorch(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     return replace(pod, env={**pod.env, **added})
 
 
-_RAY_FLAGS: Flags = {
+_RAY_FLAGS: FlagDefaults = {
     "head": "head",
     "headContainer": "head",
     "worker": "worker",
@@ -186,7 +186,7 @@ _RAY_FLAGS: Flags = {
 }
 
 
-class NoHead(ValueError):
+class MissingHeadTask(ValueError):
     """A job with the ray plugin has no head task, so none of its pods can be created."""
 
 
@@ -196,10 +196,10 @@ def apply_ray(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     Raises:
         NoHead: the job has no head task.
     """
-    flags = read_flags(arguments, _RAY_FLAGS)
+    flags = parse_flags(arguments, _RAY_FLAGS)
     head = next((task for task in tasks_of(job) if task.name == flags["head"]), None)
     if head is None:
-        raise NoHead(f"job {job.name} doesn't have head task {flags['head']}")
+        raise MissingHeadTask(f"job {job.name} doesn't have head task {flags['head']}")
     names, mine, command = {container.name for container in pod.template.containers}, task_of_pod(pod), ""
     if mine == flags["head"] and flags["headContainer"] in names:
         command = (
@@ -207,7 +207,7 @@ def apply_ray(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
             f" --dashboard-port={flags['dashboardPort']} --ray-client-server-port={flags['clientPort']}"
         )
     if mine == flags["worker"] and flags["workerContainer"] in names:
-        command = f"ray start --block --address={host(job, head, 0)}:{flags['port']}"
+        command = f"ray start --block --address={pod_host(job, head, 0)}:{flags['port']}"
     return replace(pod, command=command) if command else pod
 
 
@@ -243,7 +243,7 @@ def host_environment(job: Job) -> dict[str, str]:
     """The variables `VC_<TASK>_HOSTS` (DNS names of the pods) and `VC_<TASK>_NUM` (replicas) of each task."""
     found = {}
     for task in tasks_of(job):
-        name, listed = task.name.replace("-", "_").upper(), hosts(job, task)
+        name, listed = task.name.replace("-", "_").upper(), task_hosts(job, task)
         found[f"VC_{name}_HOSTS"] = ",".join(listed)
         found[f"VC_{name}_NUM"] = str(len(listed))
     return found
@@ -251,7 +251,7 @@ def host_environment(job: Job) -> dict[str, str]:
 
 def svc_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
     """The objects that the svc plugin creates: a service, a ConfigMap and, unless disabled, a NetworkPolicy."""
-    closed = not read_flags(arguments, _SVC_FLAGS)["disable-network-policy"]
+    closed = not parse_flags(arguments, _SVC_FLAGS)["disable-network-policy"]
     return OwnedObjects(
         services=(job.name,),
         config_maps=(f"{job.name}-svc",),
@@ -260,17 +260,17 @@ def svc_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
 
 
 _ROLES = ("ps", "worker", "chief", "evaluator")
-_TENSORFLOW_FLAGS: Flags = {**{role: role for role in _ROLES}, "port": 2222}
+_TENSORFLOW_FLAGS: FlagDefaults = {**{role: role for role in _ROLES}, "port": 2222}
 
 
 def apply_tensorflow(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """tensorflow plugin: set TF_CONFIG, unless the job has a single pod."""
-    tasks, flags = tasks_of(job), read_flags(arguments, _TENSORFLOW_FLAGS)
+    tasks, flags = tasks_of(job), parse_flags(arguments, _TENSORFLOW_FLAGS)
     if len(tasks) == 1 and tasks[0].replicas == 1:
         return pod
     roles = {flags[role]: role for role in reversed(_ROLES)}
     cluster = {
-        roles[task.name]: [f"{host(job, task, index)}:{flags['port']}" for index in range(task.replicas)]
+        roles[task.name]: [f"{pod_host(job, task, index)}:{flags['port']}" for index in range(task.replicas)]
         for task in tasks
         if task.name in roles and task.replicas
     }
@@ -281,7 +281,7 @@ def apply_tensorflow(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     return replace(pod, env={**pod.env, "TF_CONFIG": configuration})
 
 
-OnPod = Callable[[Job, Pod, tuple[str, ...]], Pod]
+ApplyPlugin = Callable[[Job, Pod, tuple[str, ...]], Pod]
 OwnedObjectsFunction = Callable[[Job, tuple[str, ...]], OwnedObjects]
 
 
@@ -289,15 +289,15 @@ class UnknownPlugin(ValueError):
     """A job names a plugin that does not exist: none of its objects can be created."""
 
 
-def _nothing(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
-    return NOTHING
+def _no_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
+    return NO_OBJECTS
 
 
 class JobPlugin(Struct, frozen=True):
     """One job plugin: a function that changes a new pod, and one that names the objects created for the job."""
 
-    on_pod: OnPod
-    owned_objects: OwnedObjectsFunction = _nothing
+    apply: ApplyPlugin
+    owned_objects: OwnedObjectsFunction = _no_objects
 
 
 PLUGINS: Mapping[str, JobPlugin] = {
@@ -312,30 +312,30 @@ PLUGINS: Mapping[str, JobPlugin] = {
 }
 
 
-def on_pod(job: Job, pod: Pod) -> Pod:
+def apply_plugins(job: Job, pod: Pod) -> Pod:
     """The pod as changed by all plugins of the job.
 
     Raises:
         UnknownPlugin: the job names a plugin that does not exist. A plugin can raise other ValueErrors.
     """
-    for plugin, arguments in _plugins(job):
-        pod = plugin.on_pod(job, pod, arguments)
+    for plugin, arguments in _job_plugins(job):
+        pod = plugin.apply(job, pod, arguments)
     return pod
 
 
-def resources_of(job: Job) -> OwnedObjects:
+def owned_objects_of(job: Job) -> OwnedObjects:
     """The objects that the job's plugins create for it.
 
     Raises:
         UnknownPlugin: the job names a plugin that does not exist.
     """
-    made = NOTHING
-    for plugin, arguments in _plugins(job):
-        made = made.and_also(plugin.owned_objects(job, arguments))
+    made = NO_OBJECTS
+    for plugin, arguments in _job_plugins(job):
+        made = made.union(plugin.owned_objects(job, arguments))
     return made
 
 
-def _plugins(job: Job) -> list[tuple[JobPlugin, tuple[str, ...]]]:
+def _job_plugins(job: Job) -> list[tuple[JobPlugin, tuple[str, ...]]]:
     found = []
     for name, arguments in sorted(spec_of(job).plugins.items()):
         if name not in PLUGINS:

@@ -17,10 +17,10 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources, add, scale
 from gpuconsole.model.volcano import NetworkTopology, PodGroup, SubGroupPolicy
 from gpuconsole.scheduling.volcano.jobs.states import (
-    BUDGET_LEAST,
-    BUDGET_MOST,
     COPIED_ANNOTATIONS,
     COPIED_LABELS,
+    JDB_MAX_UNAVAILABLE,
+    JDB_MIN_AVAILABLE,
     PARTITION,
     TASK_SPEC,
     JobTask,
@@ -43,22 +43,22 @@ def quota_usage(template: PodTemplate) -> dict[str, int]:
         if name in _NATIVE or name.startswith(_HUGE) or "/" in name:
             usage[f"requests.{name}"] = amount
             usage[name] = amount
-    for name, amount in _limits(template).items():
+    for name, amount in _total_limits(template).items():
         if name in _NATIVE:
             usage[f"limits.{name}"] = amount
     return usage
 
 
-def _limits(template: PodTemplate) -> dict[str, int]:
+def _total_limits(template: PodTemplate) -> dict[str, int]:
     return add(*(container.limits for container in template.containers))
 
 
-def needs(parts: Iterable[tuple[PodTemplate, int]]) -> dict[str, int]:
+def total_quota_usage(templates_with_counts: Iterable[tuple[PodTemplate, int]]) -> dict[str, int]:
     """Total quota usage of (pod template, number of pods); empty for no pods."""
-    return add(*(scale(quota_usage(template), count) for template, count in parts if count > 0))
+    return add(*(scale(quota_usage(template), count) for template, count in templates_with_counts if count > 0))
 
 
-class Ranked(Struct, frozen=True):
+class TaskWithPriority(Struct, frozen=True):
     """A task with its priority, the value of its pods' priority class."""
 
     task: JobTask
@@ -79,7 +79,7 @@ def group_of(job: Job, priorities: Mapping[str, int]) -> PodGroup:
         labels=job.labels,
         annotations=job.annotations,
         min_member=spec.min_available,
-        min_task_member={task.name: least_of_task(task) for task in tasks_of(job)},
+        min_task_member={task.name: min_available_of_task(task) for task in tasks_of(job)},
         queue=spec.queue,
         priority_class=spec.priority_class,
         min_resources=min_resources(job, priorities),
@@ -88,13 +88,13 @@ def group_of(job: Job, priorities: Mapping[str, int]) -> PodGroup:
     )
 
 
-def updated(group: PodGroup, job: Job, priorities: Mapping[str, int]) -> PodGroup:
+def updated_group(group: PodGroup, job: Job, priorities: Mapping[str, int]) -> PodGroup:
     """The existing PodGroup brought up to date with the job; the same object if nothing changes.
 
     minTaskMember keeps the tasks that the job no longer has.
     """
-    spec, least = spec_of(job), min_resources(job, priorities)
-    members = {task.name: least_of_task(task) for task in tasks_of(job)}
+    spec, min_member = spec_of(job), min_resources(job, priorities)
+    members = {task.name: min_available_of_task(task) for task in tasks_of(job)}
     wanted = tuple(sub_groups(job))
     parted = {policy.name for policy in wanted}
     was = {policy.name: policy for policy in group.sub_groups}
@@ -104,14 +104,14 @@ def updated(group: PodGroup, job: Job, priorities: Mapping[str, int]) -> PodGrou
         group,
         priority_class=spec.priority_class,
         min_member=spec.min_available,
-        min_resources=least,
+        min_resources=min_member,
         min_task_member={**group.min_task_member, **members},
         sub_groups=wanted if changed or ended else group.sub_groups,
     )
     return group if after == group else after
 
 
-def least_of_task(task: JobTask) -> int:
+def min_available_of_task(task: JobTask) -> int:
     """Pods of a task that the gang needs: its minAvailable, else minPartitions · partition size, else all replicas."""
     if task.spec.min_available is not None:
         return task.spec.min_available
@@ -144,53 +144,53 @@ def min_resources(job: Job, priorities: Mapping[str, int]) -> Resources:
     If the job's minAvailable is below the sum of its tasks' minimums, its first pods count; otherwise the tasks'
     minAvailable, then further pods up to the job's minAvailable.
     """
-    ranked = [Ranked(task, priorities.get(task.spec.priority_class, 0)) for task in tasks_of(job)]
-    least = spec_of(job).min_available
-    if least < sum(entry.task.least for entry in ranked):
-        return first_pods(ranked, least)
-    return least_pods(ranked, least)
+    ranked = [TaskWithPriority(task, priorities.get(task.spec.priority_class, 0)) for task in tasks_of(job)]
+    min_member = spec_of(job).min_available
+    if min_member < sum(entry.task.min_available for entry in ranked):
+        return usage_of_first_pods(ranked, min_member)
+    return usage_of_minimum(ranked, min_member)
 
 
-def by_priority(tasks: Sequence[Ranked]) -> list[Ranked]:
+def sort_by_priority(tasks: Sequence[TaskWithPriority]) -> list[TaskWithPriority]:
     """Tasks by descending priority; equal ones keep their order."""
     return sorted(tasks, key=lambda entry: -entry.priority)
 
 
-def first_pods(tasks: Sequence[Ranked], count: int) -> dict[str, int]:
+def usage_of_first_pods(tasks: Sequence[TaskWithPriority], count: int) -> dict[str, int]:
     """Quota usage of the first `count` pods, in order of priority."""
-    parts = []
-    for entry in by_priority(tasks):
+    templates_with_counts = []
+    for entry in sort_by_priority(tasks):
         taken = min(count, entry.task.replicas)
-        parts.append((entry.task.template, taken))
+        templates_with_counts.append((entry.task.template, taken))
         count -= taken
         if count <= 0:
             break
-    return needs(parts)
+    return total_quota_usage(templates_with_counts)
 
 
-def least_pods(tasks: Sequence[Ranked], least: int) -> dict[str, int]:
-    """Quota usage of the tasks' minAvailable, filled up to `least` pods with further pods in order of priority."""
-    ordered, parts, count = by_priority(tasks), [], 0
+def usage_of_minimum(tasks: Sequence[TaskWithPriority], min_member: int) -> dict[str, int]:
+    """Quota usage of the tasks' minAvailable, filled up to `min_member` pods with further pods in order of priority."""
+    ordered, templates_with_counts, count = sort_by_priority(tasks), [], 0
     for task in (entry.task for entry in ordered):
         if task.spec.min_available is None:
             continue
-        taken = min(task.spec.min_available, least - count)
-        parts.append((task.template, taken))
+        taken = min(task.spec.min_available, min_member - count)
+        templates_with_counts.append((task.template, taken))
         count += taken
-        if count >= least:
-            return needs(parts)
-    if count >= least:
-        return needs(parts)
-    left = least - count
+        if count >= min_member:
+            return total_quota_usage(templates_with_counts)
+    if count >= min_member:
+        return total_quota_usage(templates_with_counts)
+    left = min_member - count
     for task in (entry.task for entry in ordered):
         beyond = task.replicas - (task.spec.min_available or 0)
         if task.spec.min_available == task.replicas:
             continue
-        parts.append((task.template, min(left, beyond)))
+        templates_with_counts.append((task.template, min(left, beyond)))
         left -= min(left, beyond)
         if left <= 0:
             break
-    return needs(parts)
+    return total_quota_usage(templates_with_counts)
 
 
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
@@ -203,15 +203,15 @@ _HIGHEST_TIER = "volcano.sh/network-topology-highest-tier"
 _MODES = ("hard", "soft")
 
 
-def group_of_pod(pod: Pod, name: str, owner: Mapping[str, str], least: int | None = None) -> PodGroup:
+def group_of_pod(pod: Pod, name: str, owner: Mapping[str, str], min_member: int | None = None) -> PodGroup:
     """The PodGroup that Volcano creates for a pod; `owner` are the annotations of the pod's owner.
 
-    minMember is `least`, else the owner's group-min-member annotation, else 1; minResources is the quota usage of that
-    many such pods. The pod's annotations take precedence over its owner's.
+    minMember is `min_member`, else the owner's group-min-member annotation, else 1; minResources is the quota usage of
+    that many such pods. The pod's annotations take precedence over its owner's.
     """
-    members = _members(owner) if least is None else least
+    members = _owner_min_member(owner) if min_member is None else min_member
     notes = {key: value for key, value in owner.items() if key.startswith(_DOMAIN)}
-    budget = BUDGET_LEAST if BUDGET_LEAST in pod.annotations else BUDGET_MOST
+    budget = JDB_MIN_AVAILABLE if JDB_MIN_AVAILABLE in pod.annotations else JDB_MAX_UNAVAILABLE
     own = {key: pod.annotations[key] for key in (*COPIED_ANNOTATIONS, budget) if key in pod.annotations}
     marks = {key: pod.labels[key] for key in COPIED_LABELS if key in pod.labels}
     return PodGroup(
@@ -222,18 +222,18 @@ def group_of_pod(pod: Pod, name: str, owner: Mapping[str, str], least: int | Non
         min_member=members,
         queue=pod.annotations.get(QUEUE_NAME, ""),
         priority_class=pod.template.priority_class,
-        min_resources=needs([(pod.template, members)]),
-        network_topology=_topology(pod),
+        min_resources=total_quota_usage([(pod.template, members)]),
+        network_topology=_network_topology(pod),
         phase="Pending",
     )
 
 
-def _members(owner: Mapping[str, str]) -> int:
+def _owner_min_member(owner: Mapping[str, str]) -> int:
     text = owner.get(MIN_MEMBER, "")
     return int(text) if text.isdecimal() else 1
 
 
-def _topology(pod: Pod) -> NetworkTopology | None:
+def _network_topology(pod: Pod) -> NetworkTopology | None:
     """The network topology in the pod's annotations; its mode is hard unless a valid mode is named."""
     mode, tier = pod.annotations.get(_MODE), pod.annotations.get(_HIGHEST_TIER)
     if mode is None and tier is None:

@@ -20,13 +20,13 @@ from gpuconsole.model.volcano import JobAction, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
 from gpuconsole.scheduling.volcano.jobs.requests import is_outdated, partition_of
 from gpuconsole.scheduling.volcano.jobs.states import (
-    BUDGET_LEAST,
-    BUDGET_MOST,
     COPIED_ANNOTATIONS,
     COPIED_LABELS,
     DEFAULT_TASK,
-    ENDED,
+    FINISHED_PHASES,
     GROUP_NAME,
+    JDB_MAX_UNAVAILABLE,
+    JDB_MIN_AVAILABLE,
     JOB_NAME,
     JOB_NAMESPACE,
     JOB_RETRY_COUNT,
@@ -41,13 +41,13 @@ from gpuconsole.scheduling.volcano.jobs.states import (
     ControllerCall,
     JobTask,
     PodTarget,
+    StatusUpdate,
     TargetType,
-    Update,
+    keep_status,
     pod_name,
     pod_names,
     spec_of,
     tasks_of,
-    unchanged,
 )
 
 
@@ -91,7 +91,7 @@ def with_claims(
     return replace(job, volcano=replace(spec, volumes=tuple(volumes))), made
 
 
-def mounted(job: Job, template: PodTemplate) -> PodTemplate:
+def with_volumes(job: Job, template: PodTemplate) -> PodTemplate:
     """The template with the job's volumes added, each claim once."""
     claims = dict.fromkeys(volume.claim for volume in spec_of(job).volumes if volume.claim)
     added = tuple(PodVolume(name=f"{job.name}-{number}", claim=claim) for number, claim in enumerate(claims))
@@ -105,7 +105,7 @@ def pod_of(job: Job, task: JobTask, index: int, **own: Any) -> Pod:
     """
     spec, template = spec_of(job), task.template
     template = replace(template, priority_class=template.priority_class or spec.priority_class)
-    template = mounted(job, template)
+    template = with_volumes(job, template)
     return Pod(
         namespace=job.namespace,
         name=pod_name(job.name, task.name, index),
@@ -136,9 +136,9 @@ def pod_annotations(job: Job, task: JobTask, index: int) -> dict[str, str]:
     }
     if task.spec.topology_policy:
         own[NUMA_POLICY] = task.spec.topology_policy
-    own |= _copied(notes, COPIED_ANNOTATIONS)
-    budget = BUDGET_LEAST if BUDGET_LEAST in notes else BUDGET_MOST
-    return own | _copied(notes, (budget,))
+    own |= _copy_keys(notes, COPIED_ANNOTATIONS)
+    budget = JDB_MIN_AVAILABLE if JDB_MIN_AVAILABLE in notes else JDB_MAX_UNAVAILABLE
+    return own | _copy_keys(notes, (budget,))
 
 
 def pod_labels(job: Job, task: JobTask, index: int) -> dict[str, str]:
@@ -149,14 +149,14 @@ def pod_labels(job: Job, task: JobTask, index: int) -> dict[str, str]:
         TASK_SPEC: task.name or DEFAULT_TASK,
         JOB_NAMESPACE: job.namespace,
         QUEUE_NAME: spec_of(job).queue,
-        **_copied(job.labels, COPIED_LABELS),
+        **_copy_keys(job.labels, COPIED_LABELS),
     }
     if task.partition is not None:
         own[PARTITION] = str(int(index / task.partition.size) if task.partition.size > 0 else 0)
     return own
 
 
-def _copied(source: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
+def _copy_keys(source: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
     return {key: source[key] for key in keys if key in source}
 
 
@@ -164,7 +164,7 @@ Conditions = tuple[tuple[VolcanoPhase, Time], ...]
 """(phase, since when) of the phases that a job was in, in order."""
 
 
-def counted(status: VolcanoStatus, pods: Iterable[Pod], terminating: int) -> VolcanoStatus:
+def with_pod_counts(status: VolcanoStatus, pods: Iterable[Pod], terminating: int) -> VolcanoStatus:
     """The status with current counts: `pods` by phase and by task, and this number of terminating pods."""
     phases = dict.fromkeys(PodPhase, 0)
     tasks: dict[str, dict[str, int]] = {}
@@ -190,50 +190,52 @@ def with_condition(conditions: Conditions, phase: VolcanoPhase, now: Time) -> Co
     return (*((known, since) for known, since in conditions if known is not phase), (phase, now))
 
 
-def in_phase(status: VolcanoStatus, now: Time) -> VolcanoStatus:
+def with_phase_condition(status: VolcanoStatus, now: Time) -> VolcanoStatus:
     """The status after a change to its current phase at `now`: transition time and condition are set."""
     return replace(status, transition=now, conditions=with_condition(status.conditions, status.phase, now))
 
 
-class Killing(Struct, frozen=True):
-    """Result of `kill`: the pods to delete, and the job's status afterwards."""
+class KillResult(Struct, frozen=True):
+    """Result of `plan_kill`: the pods to delete, and the job's status afterwards."""
 
     delete: tuple[Pod, ...]
     """The caller marks them as out of sync first, so that their later events are ignored, and deletes the PodGroup."""
     status: VolcanoStatus
 
 
-def kill(job: Job, pods: Sequence[Pod], course: ActionPlan, now: Time) -> Killing | None:
+def plan_kill(job: Job, pods: Sequence[Pod], action_plan: ActionPlan, now: Time) -> KillResult | None:
     """Select the pods that an action plan deletes; None if it targets a partition that does not exist.
 
     The job's version rises only if the whole job is killed. The status counts only terminating pods, not retained ones.
     """
     status = job.volcano_status
-    if course.call is ControllerCall.KILL:
+    if action_plan.call is ControllerCall.KILL:
         status = replace(status, version=status.version + 1)
-        chosen = _of_job(job, pods, course)
+        chosen = _pods_to_kill(job, pods, action_plan)
         leaving = sum(pod.deleted > 0 for pod in pods)
     else:
-        assert course.target is not None
-        chosen = _of_target(pods, course.target)
+        assert action_plan.target is not None
+        chosen = _target_pods(pods, action_plan.target)
         leaving = 0
-        if course.target.type is TargetType.PARTITION and not _has_partition(job, course.target, chosen):
+        if action_plan.target.type is TargetType.PARTITION and not _is_missing_partition(
+            job, action_plan.target, chosen
+        ):
             return None
         leaving = sum(pod.deleted > 0 for pod in chosen)
     delete = tuple(pod for pod in chosen if not pod.deleted)
-    left = counted(status, (), leaving + len(delete))
-    after = course.update(job, left)
-    return Killing(delete, after if after is left else in_phase(after, now))
+    left = with_pod_counts(status, (), leaving + len(delete))
+    after = action_plan.update(job, left)
+    return KillResult(delete, after if after is left else with_phase_condition(after, now))
 
 
-def _of_job(job: Job, pods: Sequence[Pod], course: ActionPlan) -> list[Pod]:
+def _pods_to_kill(job: Job, pods: Sequence[Pod], action_plan: ActionPlan) -> list[Pod]:
     """Pods that are not in a retained phase; on the last retry, succeeded and failed pods are always retained."""
     last = job.volcano_status.retry_count >= spec_of(job).max_retry - 1
-    retain = ENDED if last else course.retain
+    retain = FINISHED_PHASES if last else action_plan.retain
     return [pod for pod in pods if not pod.deleted and pod.phase not in retain]
 
 
-def _of_target(pods: Sequence[Pod], target: PodTarget) -> list[Pod]:
+def _target_pods(pods: Sequence[Pod], target: PodTarget) -> list[Pod]:
     mine = [pod for pod in pods if pod.annotations.get(TASK_SPEC) == target.task]
     match target.type:
         case TargetType.TASK:
@@ -244,21 +246,21 @@ def _of_target(pods: Sequence[Pod], target: PodTarget) -> list[Pod]:
             return [pod for pod in mine if partition_of(pod) == target.partition]
 
 
-def _has_partition(job: Job, target: PodTarget, chosen: Sequence[Pod]) -> bool:
+def _is_missing_partition(job: Job, target: PodTarget, chosen: Sequence[Pod]) -> bool:
     parted = any(task.name == target.task and task.partition is not None for task in tasks_of(job))
     return parted and bool(target.partition) and bool(chosen)
 
 
-def may_start(job: Job, task: JobTask, pods: Mapping[str, Pod]) -> bool:
+def dependencies_ready(job: Job, task: JobTask, pods: Mapping[str, Pod]) -> bool:
     """True if the tasks that this one depends on are ready: all, or one if dependsOn says `any`; `pods` is by name."""
     wanted = task.depends_on
     if wanted is None:
         return True
-    ready = [is_up(job, name, pods) for name in wanted.tasks]
+    ready = [is_task_ready(job, name, pods) for name in wanted.tasks]
     return any(ready) if wanted.any and len(ready) > 1 else all(ready)
 
 
-def is_up(job: Job, name: str, pods: Mapping[str, Pod]) -> bool:
+def is_task_ready(job: Job, name: str, pods: Mapping[str, Pod]) -> bool:
     """True if at least minAvailable pods of a task are ready or succeeded, or if it has no minAvailable.
 
     False if there is no task of this name.
@@ -267,51 +269,53 @@ def is_up(job: Job, name: str, pods: Mapping[str, Pod]) -> bool:
     if task is None:
         return False
     found = (pods.get(pod) for pod in pod_names(job, name))
-    running = sum(pod is not None and _counts(pod) for pod in found)
+    running = sum(pod is not None and _is_ready_or_succeeded(pod) for pod in found)
     return task.spec.min_available is None or running >= task.spec.min_available
 
 
-def _counts(pod: Pod) -> bool:
+def _is_ready_or_succeeded(pod: Pod) -> bool:
     return pod.phase is PodPhase.SUCCEEDED or (pod.phase is PodPhase.RUNNING and not pod.unready)
 
 
 PENDING = "Pending"
 
 
-class Syncing(Struct, frozen=True):
-    """Result of `sync`: pods to create and delete, and the job's status afterwards."""
+class SyncResult(Struct, frozen=True):
+    """Result of `plan_sync`: pods to create and delete, and the job's status afterwards."""
 
     create: tuple[Pod, ...]
     delete: tuple[Pod, ...]
     status: VolcanoStatus
 
 
-def sync(job: Job, pods: Sequence[Pod], group_phase: str, now: Time, update: Update = unchanged) -> Syncing:
+def plan_sync(
+    job: Job, pods: Sequence[Pod], group_phase: str, now: Time, update: StatusUpdate = keep_status
+) -> SyncResult:
     """Find pods to create and delete; `pods` are all pods of the job.
 
     No pods are created or deleted while the PodGroup waits to be enqueued (its phase is Pending, or empty).
     """
-    job = replace(job, volcano_status=initial(job, now))
+    job = replace(job, volcano_status=initial_status(job, now))
     if group_phase in ("", PENDING):
         after = update(job, job.volcano_status)
-        return Syncing((), (), after if after == job.volcano_status else in_phase(after, now))
-    return _with_pods(job, pods, now, update)
+        return SyncResult((), (), after if after == job.volcano_status else with_phase_condition(after, now))
+    return _sync_pods(job, pods, now, update)
 
 
-def initial(job: Job, now: Time) -> VolcanoStatus:
+def initial_status(job: Job, now: Time) -> VolcanoStatus:
     """The status from which a job continues; that of a new job becomes Pending."""
     status = job.volcano_status
     if status.phase is not VolcanoPhase.NEW:
         return status
     begun = replace(status, phase=VolcanoPhase.PENDING, min_available=spec_of(job).min_available)
-    return in_phase(begun, now)
+    return with_phase_condition(begun, now)
 
 
-def _with_pods(job: Job, pods: Sequence[Pod], now: Time, update: Update) -> Syncing:
+def _sync_pods(job: Job, pods: Sequence[Pod], now: Time, update: StatusUpdate) -> SyncResult:
     named = {pod.name: pod for pod in pods}
     create: list[Pod] = []
     delete: list[Pod] = []
-    kept: list[Pod] = []
+    last_runs: list[Pod] = []
     leaving = 0
     wanted: set[str] = set()
     for task in tasks_of(job):
@@ -325,16 +329,18 @@ def _with_pods(job: Job, pods: Sequence[Pod], now: Time, update: Update) -> Sync
             elif old.deleted:
                 leaving += 1
             else:
-                kept.append(old)
+                last_runs.append(old)
                 delete += [old] if is_outdated(old) else []
-        if missing and may_start(job, task, named):
+        if missing and dependencies_ready(job, task, named):
             create += [pod_of(job, task, index) for index in missing]
     surplus = [pod for pod in pods if pod.name not in wanted]
     delete += surplus
     least = replace(job.volcano_status, min_available=spec_of(job).min_available)
-    status = counted(least, [*kept, *create], leaving + len(delete))
+    status = with_pod_counts(least, [*last_runs, *create], leaving + len(delete))
     after = update(job, status)
-    return Syncing(tuple(create), tuple(delete), after if after == job.volcano_status else in_phase(after, now))
+    return SyncResult(
+        tuple(create), tuple(delete), after if after == job.volcano_status else with_phase_condition(after, now)
+    )
 
 
 def action_message(action: JobAction, delay: str = "") -> str:

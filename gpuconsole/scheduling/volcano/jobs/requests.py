@@ -1,7 +1,7 @@
 """Requests to the job controller, and the lifecycle policies that choose the action, at once or after a timeout.
 
 Requests are events of jobs, pods and PodGroups, and commands (Volcano 1.15 applyPolicies). An action with a timeout
-waits in `Delayed`, unless another event or action cancels it.
+waits in `DelayedAction`, unless another event or action cancels it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -127,43 +127,43 @@ def is_completed(job: Job, task: str, pods: Collection[Pod]) -> bool:
 _INTERNAL = (JobEvent.OUT_OF_SYNC, JobEvent.COMMAND_ISSUED, JobEvent.POD_RUNNING)
 
 
-class Reaction(Struct, frozen=True):
+class PolicyAction(Struct, frozen=True):
     """What the controller does about a request: the action, and its delay."""
 
     action: JobAction = JobAction.SYNC_JOB
     delay: Span = 0
 
 
-SYNC = Reaction()
+SYNC = PolicyAction()
 
 
-def react(job: Job, request: JobRequest) -> Reaction:
+def choose_action(job: Job, request: JobRequest) -> PolicyAction:
     """Choose the action for a request: a command's, else that of the task's first matching policy, else of the job's,
     else SyncJob.
 
     Internal events, requests for another job of the same name and pods of an older job version only cause SyncJob.
     """
     if request.action is not None:
-        return Reaction(request.action)
+        return PolicyAction(request.action)
     if request.event in _INTERNAL:
         return SYNC
     if (request.job_uid and request.job_uid != job.uid) or request.version < job.volcano_status.version:
         return SYNC
     task = next((task for task in tasks_of(job) if request.task and task.name == request.task), None)
-    found = _first(task.policies, request) if task is not None else None
-    return found or _first(spec_of(job).policies, request) or SYNC
+    found = _first_matching_policy(task.policies, request) if task is not None else None
+    return found or _first_matching_policy(spec_of(job).policies, request) or SYNC
 
 
-def _first(policies: Iterable[LifecyclePolicy], request: JobRequest) -> Reaction | None:
+def _first_matching_policy(policies: Iterable[LifecyclePolicy], request: JobRequest) -> PolicyAction | None:
     """The first policy that matches by exit code, whatever its events are, or by event."""
     for policy in policies:
         by_exit = policy.exit_code is not None and policy.exit_code == request.exit_code
-        if by_exit or _fits(policy, request.event):
-            return Reaction(policy.action, policy.timeout or 0)
+        if by_exit or _lists_event(policy, request.event):
+            return PolicyAction(policy.action, policy.timeout or 0)
     return None
 
 
-def _fits(policy: LifecyclePolicy, event: JobEvent | None) -> bool:
+def _lists_event(policy: LifecyclePolicy, event: JobEvent | None) -> bool:
     """True if the policy lists the event; PodPending matches only policies with a timeout."""
     if event is None or (event is JobEvent.POD_PENDING and policy.timeout is None):
         return False
@@ -185,7 +185,7 @@ _TARGETS = {
 }
 
 
-class Delayed(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DelayedAction(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An action that waits for its timeout: it runs at `due` unless it is cancelled."""
 
     request: JobRequest
@@ -193,7 +193,7 @@ class Delayed(Struct, frozen=True, kw_only=True, omit_defaults=True):
     due: Time
 
 
-Delays = Mapping[str, Delayed]
+DelayedActions = Mapping[str, DelayedAction]
 """Waiting action by the name of the pod whose event caused it; the key is empty for an event of the whole job."""
 
 
@@ -211,41 +211,41 @@ def target_of(action: JobAction, request: JobRequest) -> PodTarget | None:
             return PodTarget(kind, request.task, request.pod, request.partition)
 
 
-def added(delays: Delays, delayed: Delayed) -> Delays:
+def add_delayed(delayed_actions: DelayedActions, delayed: DelayedAction) -> DelayedActions:
     """Add a delayed action; if the pod already has the same action, that one keeps its due time."""
-    known = delays.get(delayed.request.pod)
+    known = delayed_actions.get(delayed.request.pod)
     if known is not None and known.action is delayed.action:
-        return delays
-    return {**delays, delayed.request.pod: delayed}
+        return delayed_actions
+    return {**delayed_actions, delayed.request.pod: delayed}
 
 
-def outlived(delays: Delays, request: JobRequest) -> Delays:
+def cancel_obsolete(delayed_actions: DelayedActions, request: JobRequest) -> DelayedActions:
     """Cancel a pod's delayed action that a new event of the pod makes obsolete.
 
     An action for PodPending is obsolete when that pod (by uid) runs, fails or is evicted; one for PodFailed or
     PodEvicted when a pod of this name runs.
     """
-    known = delays.get(request.pod)
+    known = delayed_actions.get(request.pod)
     if known is None or request.event not in _POD_EVENTS or request.event is JobEvent.POD_PENDING:
-        return delays
+        return delayed_actions
     waited = known.request.event is JobEvent.POD_PENDING and known.request.pod_uid == request.pod_uid
     failed = known.request.event in (JobEvent.POD_FAILED, JobEvent.POD_EVICTED)
     if waited or (failed and request.event is JobEvent.POD_RUNNING):
-        return {pod: delayed for pod, delayed in delays.items() if pod != request.pod}
-    return delays
+        return {pod: delayed for pod, delayed in delayed_actions.items() if pod != request.pod}
+    return delayed_actions
 
 
-def settled(delays: Delays, action: JobAction, request: JobRequest) -> Delays:
+def cancel_replaced(delayed_actions: DelayedActions, action: JobAction, request: JobRequest) -> DelayedActions:
     """Cancel the delayed actions that an executed action replaces: same kind of target, and the same target.
 
     Internal actions such as SyncJob cancel nothing.
     """
     if action in _INTERNAL_ACTIONS:
-        return delays
-    return {pod: delayed for pod, delayed in delays.items() if not _same(delayed, action, request)}
+        return delayed_actions
+    return {pod: delayed for pod, delayed in delayed_actions.items() if not _has_same_target(delayed, action, request)}
 
 
-def _same(delayed: Delayed, action: JobAction, request: JobRequest) -> bool:
+def _has_same_target(delayed: DelayedAction, action: JobAction, request: JobRequest) -> bool:
     kind = _TARGETS.get(action)
     if _TARGETS.get(delayed.action) is not kind:
         return False

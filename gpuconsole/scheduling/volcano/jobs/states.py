@@ -1,7 +1,7 @@
 """State machines of Volcano's controllers for Jobs and queues (Volcano 1.15 controllers/job/state, controllers/queue).
 
-`course` gives the effect of an action in the job's phase as an `ActionPlan`: which pods are deleted, and how the status
-changes once they are counted. `queue_command` opens or closes a queue, with the effect on child queues.
+`plan_action` gives the effect of an action in the job's phase as an `ActionPlan`: which pods are deleted, and how the
+status changes once they are counted. `queue_command` opens or closes a queue, with the effect on child queues.
 
 Also what these controllers share: the tasks of a Job, each a number of pods with one template; names and indices of
 their pods; labels and annotations that the controllers set on pods.
@@ -44,8 +44,8 @@ NUMA_POLICY = "volcano.sh/numa-topology-policy"
 PREEMPTABLE = "volcano.sh/preemptable"
 COOLDOWN = "volcano.sh/cooldown-time"
 REVOCABLE_ZONE = "volcano.sh/revocable-zone"
-BUDGET_LEAST = "volcano.sh/jdb-min-available"
-BUDGET_MOST = "volcano.sh/jdb-max-unavailable"
+JDB_MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+JDB_MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 COPIED_LABELS = (PREEMPTABLE, COOLDOWN)
 """Labels that pods take over from their Job, and PodGroups from a pod that belongs to no Job."""
 COPIED_ANNOTATIONS = (*COPIED_LABELS, REVOCABLE_ZONE)
@@ -53,7 +53,7 @@ COPIED_ANNOTATIONS = (*COPIED_LABELS, REVOCABLE_ZONE)
 DEFAULT_TASK = "default"
 
 
-NOTHING = VolcanoSpec()
+NO_SPEC = VolcanoSpec()
 
 
 class JobTask(Struct, frozen=True):
@@ -77,14 +77,14 @@ class JobTask(Struct, frozen=True):
         return self.spec.partition
 
     @property
-    def least(self) -> int:
+    def min_available(self) -> int:
         """The task's minAvailable, or all replicas if that is not set."""
         return self.replicas if self.spec.min_available is None else self.spec.min_available
 
 
 def spec_of(job: Job) -> VolcanoSpec:
     """The Volcano part of a job; an empty one for other kinds of jobs."""
-    return job.volcano or NOTHING
+    return job.volcano or NO_SPEC
 
 
 def tasks_of(job: Job) -> tuple[JobTask, ...]:
@@ -122,9 +122,9 @@ def total_replicas(job: Job) -> int:
     return sum(pods.count for pods in job.pod_sets)
 
 
-def total_least(job: Job) -> int:
+def total_min_available(job: Job) -> int:
     """The sum of the tasks' minAvailable; a task without one counts with all replicas."""
-    return sum(task.least for task in tasks_of(job))
+    return sum(task.min_available for task in tasks_of(job))
 
 
 def task_of_pod(pod: Pod) -> str:
@@ -178,14 +178,14 @@ class PodTarget(Struct, frozen=True, omit_defaults=True):
     partition: str = ""
 
 
-Update = Callable[[Job, VolcanoStatus], VolcanoStatus]
+StatusUpdate = Callable[[Job, VolcanoStatus], VolcanoStatus]
 """Computes the job's new status after pods were counted; returns the same object if the phase does not change."""
-ENDED = frozenset((PodPhase.SUCCEEDED, PodPhase.FAILED))
-NONE: frozenset[PodPhase] = frozenset()
+FINISHED_PHASES = frozenset((PodPhase.SUCCEEDED, PodPhase.FAILED))
+NO_PHASES: frozenset[PodPhase] = frozenset()
 
 
-def unchanged(job: Job, status: VolcanoStatus) -> VolcanoStatus:
-    """The `Update` that keeps the status as it is."""
+def keep_status(job: Job, status: VolcanoStatus) -> VolcanoStatus:
+    """The `StatusUpdate` that keeps the status as it is."""
     return status
 
 
@@ -193,31 +193,35 @@ class ActionPlan(Struct, frozen=True):
     """What an action does in the job's phase: the operation, the pods that it targets, and the change of status."""
 
     call: ControllerCall
-    retain: frozenset[PodPhase] = NONE
+    retain: frozenset[PodPhase] = NO_PHASES
     """Pods in these phases are not deleted when the job is killed."""
     target: PodTarget | None = None
-    update: Update = unchanged
+    update: StatusUpdate = keep_status
 
 
-def course(job: Job, action: JobAction, target: PodTarget | None = None) -> ActionPlan:
+def plan_action(job: Job, action: JobAction, target: PodTarget | None = None) -> ActionPlan:
     """Plan an action: what it does in the job's current phase."""
     match job.volcano_status.phase:
         case VolcanoPhase.PENDING | VolcanoPhase.NEW:
-            return _active(action, target, _from_pending)
+            return _plan_active(action, target, _from_pending)
         case VolcanoPhase.RUNNING:
-            return _active(action, target, _from_running)
+            return _plan_active(action, target, _from_running)
         case VolcanoPhase.RESTARTING:
-            return _restarting(action, target)
+            return _plan_restarting(action, target)
         case VolcanoPhase.ABORTING:
-            return _RESUME if action is JobAction.RESUME_JOB else _kill(_once_gone(VolcanoPhase.ABORTED))
+            return (
+                _RESUME
+                if action is JobAction.RESUME_JOB
+                else _kill_all(_change_phase_once_pods_gone(VolcanoPhase.ABORTED))
+            )
         case VolcanoPhase.ABORTED:
-            return _RESUME if action is JobAction.RESUME_JOB else _kill(unchanged)
+            return _RESUME if action is JobAction.RESUME_JOB else _kill_all(keep_status)
         case VolcanoPhase.TERMINATING:
-            return _kill(_once_gone(VolcanoPhase.TERMINATED))
+            return _kill_all(_change_phase_once_pods_gone(VolcanoPhase.TERMINATED))
         case VolcanoPhase.COMPLETING:
-            return _kill(_once_gone(VolcanoPhase.COMPLETED))
+            return _kill_all(_change_phase_once_pods_gone(VolcanoPhase.COMPLETED))
         case _:
-            return _kill(unchanged)
+            return _kill_all(keep_status)
 
 
 _RESTARTS = (JobAction.RESTART_TASK, JobAction.RESTART_POD, JobAction.RESTART_PARTITION)
@@ -228,33 +232,33 @@ _STOPS = {
 }
 
 
-def _active(action: JobAction, target: PodTarget | None, look: Update) -> ActionPlan:
+def _plan_active(action: JobAction, target: PodTarget | None, update: StatusUpdate) -> ActionPlan:
     if action is JobAction.RESTART_JOB:
-        return ActionPlan(ControllerCall.KILL, NONE, None, _restart)
+        return ActionPlan(ControllerCall.KILL, NO_PHASES, None, _restart)
     if action in _RESTARTS:
-        return ActionPlan(ControllerCall.KILL_TARGET, NONE, target, _restart)
+        return ActionPlan(ControllerCall.KILL_TARGET, NO_PHASES, target, _restart)
     if action in _STOPS:
-        return _kill(_to(_STOPS[action]))
-    return ActionPlan(ControllerCall.SYNC, NONE, None, look)
+        return _kill_all(_change_phase_to(_STOPS[action]))
+    return ActionPlan(ControllerCall.SYNC, NO_PHASES, None, update)
 
 
-def _restarting(action: JobAction, target: PodTarget | None) -> ActionPlan:
+def _plan_restarting(action: JobAction, target: PodTarget | None) -> ActionPlan:
     if action is JobAction.SYNC_JOB:
-        return ActionPlan(ControllerCall.SYNC, NONE, None, _from_restarting)
+        return ActionPlan(ControllerCall.SYNC, NO_PHASES, None, _from_restarting)
     if action in _RESTARTS:
-        return ActionPlan(ControllerCall.KILL_TARGET, NONE, target, _from_restarting)
-    return ActionPlan(ControllerCall.KILL, NONE, None, _from_restarting)
+        return ActionPlan(ControllerCall.KILL_TARGET, NO_PHASES, target, _from_restarting)
+    return ActionPlan(ControllerCall.KILL, NO_PHASES, None, _from_restarting)
 
 
-def _kill(update: Update) -> ActionPlan:
-    return ActionPlan(ControllerCall.KILL, ENDED, None, update)
+def _kill_all(update: StatusUpdate) -> ActionPlan:
+    return ActionPlan(ControllerCall.KILL, FINISHED_PHASES, None, update)
 
 
-def _to(phase: VolcanoPhase) -> Update:
+def _change_phase_to(phase: VolcanoPhase) -> StatusUpdate:
     return lambda job, status: replace(status, phase=phase)
 
 
-def _once_gone(phase: VolcanoPhase) -> Update:
+def _change_phase_once_pods_gone(phase: VolcanoPhase) -> StatusUpdate:
     """Change to the next phase as soon as no pod is pending, running or terminating."""
     return lambda job, status: status if status.alive else replace(status, phase=phase)
 
@@ -263,7 +267,7 @@ def _restart(job: Job, status: VolcanoStatus) -> VolcanoStatus:
     return replace(status, phase=VolcanoPhase.RESTARTING, retry_count=status.retry_count + 1)
 
 
-_RESUME = _kill(_restart)
+_RESUME = _kill_all(_restart)
 
 
 def _from_pending(job: Job, status: VolcanoStatus) -> VolcanoStatus:
@@ -290,15 +294,15 @@ def _from_running(job: Job, status: VolcanoStatus) -> VolcanoStatus:
     if spec.min_success is not None and status.succeeded >= spec.min_success:
         return replace(status, phase=VolcanoPhase.COMPLETED)
     if status.succeeded + status.failed == total:
-        return replace(status, phase=_outcome(job, status))
+        return replace(status, phase=_final_phase(job, status))
     if status.pending > total - spec.min_available:
         return replace(status, phase=VolcanoPhase.PENDING)
     return status
 
 
-def _outcome(job: Job, status: VolcanoStatus) -> VolcanoPhase:
+def _final_phase(job: Job, status: VolcanoStatus) -> VolcanoPhase:
     spec = spec_of(job)
-    if spec.min_available >= total_least(job):
+    if spec.min_available >= total_min_available(job):
         for task in tasks_of(job):
             counted = status.tasks.get(task.name)
             least = task.spec.min_available
@@ -312,7 +316,7 @@ OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
 ROOT = "root"
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"
 """Annotation of a queue that was closed with its parent, and opens with it."""
-_SHUT = (CLOSED, CLOSING)
+_NOT_OPEN = (CLOSED, CLOSING)
 Queues = Mapping[str, VolcanoQueue]
 
 
@@ -336,10 +340,10 @@ def next_queue_state(state: str, action: JobAction, busy: bool) -> str:
 
 def queue_refusal(queue: VolcanoQueue, action: JobAction, queues: Queues) -> str:
     """Why a queue cannot be opened or closed; empty if it can."""
-    if action is JobAction.CLOSE_QUEUE and queue.name == ROOT and queue.state not in _SHUT:
+    if action is JobAction.CLOSE_QUEUE and queue.name == ROOT and queue.state not in _NOT_OPEN:
         return "Root queue cannot be closed"
     parent = queues.get(queue.parent) if queue.parent not in ("", ROOT) else None
-    if action is JobAction.OPEN_QUEUE and queue.state != OPEN and parent is not None and parent.state in _SHUT:
+    if action is JobAction.OPEN_QUEUE and queue.state != OPEN and parent is not None and parent.state in _NOT_OPEN:
         return (
             f"Failed to open queue {queue.name} because its parent queue {parent.name} is closing or closed. "
             "Open the parent queue first."
@@ -361,7 +365,7 @@ def queue_command(name: str, action: JobAction, queues: Queues, busy: Collection
     changed = [after] if after != queue else []
     known = {**queues, name: after}
     for child in sorted((child for child in queues.values() if child.parent == name), key=lambda child: child.name):
-        if action is JobAction.CLOSE_QUEUE and child.state not in _SHUT:
+        if action is JobAction.CLOSE_QUEUE and child.state not in _NOT_OPEN:
             noted = replace(child, annotations={**child.annotations, CLOSED_BY_PARENT: "true"})
             changed += queue_command(child.name, action, {**known, child.name: noted}, busy)
         elif action is JobAction.OPEN_QUEUE and child.annotations.get(CLOSED_BY_PARENT) == "true":

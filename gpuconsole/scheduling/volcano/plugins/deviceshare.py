@@ -23,21 +23,23 @@ from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus, group_of
 from gpuconsole.scheduling.volcano.config import MigGroup, MigModel, MigSize, VolcanoArguments
 from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
-from gpuconsole.scheduling.volcano.session_plugins import EventHandler, always
+from gpuconsole.scheduling.volcano.session_plugins import EventHandler, depends_on_node_and_class
 
-FILE = "device-config.yaml"
+DEVICE_CONFIG_FILE = "device-config.yaml"
 
 
-MigInstance = tuple[str, int]
+MigGroupInstance = tuple[str, int]
 """The name of the MIG group that a card is divided into, and the instance's position in it."""
 
 
-def groups_of(kind: str, known: Sequence[MigModel]) -> tuple[MigGroup, ...]:
+def mig_groups_of(kind: str, known: Sequence[MigModel]) -> tuple[MigGroup, ...]:
     """The groups for a type of card; empty if none are configured."""
     return next((model.groups for model in known if any(name in kind for name in model.models)), ())
 
 
-def pick(groups: Sequence[MigGroup], used: Collection[MigInstance], memory: int) -> tuple[MigInstance, int] | None:
+def pick_mig_instance(
+    groups: Sequence[MigGroup], used: Collection[MigGroupInstance], memory: int
+) -> tuple[MigGroupInstance, int] | None:
     """Choose a card's smallest free MIG instance with at least this memory (MiB); None if it has none (findMatch).
 
     Returns the instance and its memory.
@@ -56,32 +58,32 @@ def pick(groups: Sequence[MigGroup], used: Collection[MigInstance], memory: int)
     return None
 
 
-def read_groups(text: str) -> tuple[MigModel, ...]:
+def parse_mig_config(text: str) -> tuple[MigModel, ...]:
     """Parse the groups in a device-config.yaml, or in the ConfigMap that holds it.
 
     Raises:
         ValueError: the text is no such file; the message says what is wrong with it.
     """
     try:
-        trees = [unwrapped(read_yaml(part, line), named(FILE)).value for part, line in sections(text)]
+        trees = [unwrapped(read_yaml(share, line), named(DEVICE_CONFIG_FILE)).value for share, line in sections(text)]
         tree = next((one for one in trees if isinstance(one, Mapping) and "nvidia" in one), trees[0] if trees else None)
         listed = (tree or {}).get("nvidia", {}).get("knownMigGeometries") or []
-        return tuple(_model(one) for one in listed)
+        return tuple(_parse_mig_model(one) for one in listed)
     except FormError as error:
         raise ValueError(f"line {error.problem.line}: {error.problem.problem}") from None
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError("nvidia.knownMigGeometries has models and allowedGeometries: group, geometries") from None
 
 
-def _model(said: Mapping[str, Any]) -> MigModel:
+def _parse_mig_model(document: Mapping[str, Any]) -> MigModel:
     groups = (
         MigGroup(
             str(one["group"]),
             tuple(MigSize(str(size["name"]), int(size["memory"]), int(size["count"])) for size in one["geometries"]),
         )
-        for one in said["allowedGeometries"]
+        for one in document["allowedGeometries"]
     )
-    return MigModel(tuple(map(str, said["models"])), tuple(groups))
+    return MigModel(tuple(map(str, document["models"])), tuple(groups))
 
 
 GPU_MEMORY, GPU_NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
@@ -102,7 +104,7 @@ class CardShare(Struct, frozen=True):
     index: int
     memory: int = 0
     cores: int = 0
-    instance: MigInstance | None = None
+    instance: MigGroupInstance | None = None
     """The pod's MIG instance, if the card is divided."""
 
 
@@ -128,7 +130,7 @@ class Card:
         uuid: str = "",
         groups: tuple[MigGroup, ...] = (),
     ) -> None:
-        self.index, self.memory, self.most, self.kind, self.uuid = index, memory, most, kind, uuid
+        self.index, self.memory, self.max_pods, self.kind, self.uuid = index, memory, most, kind, uuid
         self.groups = groups
         """The groups of MIG instances that it can be divided into; empty if it is shared in software."""
         self.pods: dict[str, tuple[Pod, CardShare]] = {}
@@ -136,37 +138,43 @@ class Card:
 
     @property
     def used_memory(self) -> int:
-        return sum(part.memory for _, part in self.pods.values())
+        return sum(share.memory for _, share in self.pods.values())
 
     @property
     def used_cores(self) -> int:
-        return sum(part.cores for _, part in self.pods.values())
+        return sum(share.cores for _, share in self.pods.values())
 
-    def takes(self, wish: CardRequest, pod: Pod) -> CardShare | None:
+    def share_for(self, request: CardRequest, pod: Pod) -> CardShare | None:
         """The part of the card that a pod would get; None if the request does not fit.
 
         A request for all cores needs an unused card; a card with all cores allocated takes no other pod, even one that
         requests no cores.
         """
-        memory = wish.memory if wish.percentage is None else self.memory * wish.percentage // 100
+        memory = request.memory if request.percentage is None else self.memory * request.percentage // 100
         cores = self.used_cores
-        alone = wish.cores == ALL_CORES and bool(self.pods)
-        full = len(self.pods) >= self.most or cores + wish.cores > ALL_CORES or (cores == ALL_CORES and not wish.cores)
-        if alone or full or self.memory - self.used_memory < memory or not _suits(pod, self.kind):
+        alone = request.cores == ALL_CORES and bool(self.pods)
+        full = (
+            len(self.pods) >= self.max_pods
+            or cores + request.cores > ALL_CORES
+            or (cores == ALL_CORES and not request.cores)
+        )
+        if alone or full or self.memory - self.used_memory < memory or not _is_allowed_type(pod, self.kind):
             return None
         if not self.groups:
-            return CardShare(self.index, memory, wish.cores)
-        found = pick(self.groups, [part.instance for _, part in self.pods.values() if part.instance], memory)
-        return None if found is None else CardShare(self.index, found[1], wish.cores, found[0])
+            return CardShare(self.index, memory, request.cores)
+        found = pick_mig_instance(
+            self.groups, [share.instance for _, share in self.pods.values() if share.instance], memory
+        )
+        return None if found is None else CardShare(self.index, found[1], request.cores, found[0])
 
 
-def _suits(pod: Pod, kind: str) -> bool:
+def _is_allowed_type(pod: Pod, kind: str) -> bool:
     """True if the pod's annotations allow a card of this type."""
     if "NVIDIA" not in kind:
         return False
     for key, wanted in ((USE_TYPE, True), (NO_USE_TYPE, False)):
         if key in pod.annotations:
-            named = any(part.upper() in kind.upper() for part in pod.annotations[key].split(","))
+            named = any(share.upper() in kind.upper() for share in pod.annotations[key].split(","))
             return named is wanted
     return True
 
@@ -185,7 +193,7 @@ def vgpu_cards(node: Node, known: Sequence[MigModel] = ()) -> list[Card]:
             continue
         if len(fields) < 6 or not (fields[1].isdecimal() and fields[2].isdecimal()):
             return []
-        groups = groups_of(fields[3], known) if fields[5] == MIG_MODE else ()
+        groups = mig_groups_of(fields[3], known) if fields[5] == MIG_MODE else ()
         cards.append(Card(index, int(fields[2]), int(fields[1]), fields[3], fields[0], groups))
     return cards
 
@@ -201,20 +209,20 @@ def plain_cards(node: Node) -> list[Card]:
 
 def gpu_indices(pod: Pod) -> tuple[int, ...]:
     """Indices of the cards in a pod's annotation; empty if it is missing or invalid."""
-    parts = pod.annotations.get(GPU_INDEX, "").split(",")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+    shares = pod.annotations.get(GPU_INDEX, "").split(",")
+    return tuple(map(int, shares)) if all(share.isdecimal() for share in shares) else ()
 
 
-def vgpu_wishes(pod: Pod) -> list[CardRequest]:
+def vgpu_requests(pod: Pod) -> list[CardRequest]:
     """The vGPU requests of a pod's containers that have one: by default one card, and all of its memory."""
-    return [_wish(container) for container in pod.template.containers if _asks(container)]
+    return [_card_request(container) for container in pod.template.containers if _requests_vgpu(container)]
 
 
-def _asks(container: Container) -> bool:
+def _requests_vgpu(container: Container) -> bool:
     return VGPU_NUMBER in container.limits or VGPU_MEMORY in container.limits
 
 
-def _wish(container: Container) -> CardRequest:
+def _card_request(container: Container) -> CardRequest:
     asked = {**container.requests, **container.limits}
     percentage = asked.get(VGPU_PERCENTAGE)
     if percentage is None and not asked.get(VGPU_MEMORY):
@@ -229,7 +237,7 @@ def limit_of(pod: Pod, resource: str) -> int:
     return max((running, *(container.limits.get(resource, 0) for container in pod.template.init_containers)))
 
 
-def assigned(pod: Pod, cards: Sequence[Card]) -> list[CardShare]:
+def assigned_shares(pod: Pod, cards: Sequence[Card]) -> list[CardShare]:
     """The parts of cards that a pod's annotation assigns to it (`uuid,type,memory,cores:` for each container).
 
     A MIG instance is `uuid[group-position]`; it has the memory of its size.
@@ -240,12 +248,12 @@ def assigned(pod: Pod, cards: Sequence[Card]) -> list[CardShare]:
         fields = text.split(",")
         uuid, _, rest = fields[0].partition("[")
         if len(fields) == 4 and uuid in known and fields[2].isdecimal() and fields[3].isdecimal():
-            instance, memory = _instance(known[uuid], rest.rstrip("]"), int(fields[2]))
+            instance, memory = _named_instance(known[uuid], rest.rstrip("]"), int(fields[2]))
             found.append(CardShare(known[uuid].index, memory, int(fields[3]), instance))
     return found
 
 
-def _instance(card: Card, text: str, asked: int) -> tuple[MigInstance | None, int]:
+def _named_instance(card: Card, text: str, asked: int) -> tuple[MigGroupInstance | None, int]:
     """The MIG instance that an annotation names, and its memory; otherwise None, and the memory `asked`."""
     name, _, position = text.partition("-")
     group = next((one for one in card.groups if one.name == name), None)
@@ -253,7 +261,7 @@ def _instance(card: Card, text: str, asked: int) -> tuple[MigInstance | None, in
     return ((name, int(position)), size.memory) if size is not None else (None, asked)
 
 
-def choose(
+def choose_cards(
     pod: Pod, cards: Sequence[Card], policy: str, reserved: Collection[int] = ()
 ) -> tuple[list[CardShare], float] | None:
     """Cards for each container in turn, and the score; None if the pod does not fit.
@@ -262,37 +270,37 @@ def choose(
     come first. Reserved cards are left out and, with the pod's group policy `spread`, those with another pod of its
     PodGroup.
     """
-    trial = {card.index: _copy(card) for card in cards}
+    trial = {card.index: _copy_card(card) for card in cards}
     group = group_of(pod) if pod.annotations.get(VGPU_GROUP_POLICY) == "spread" else ""
-    parts: list[CardShare] = []
+    shares: list[CardShare] = []
     score = 0.0
-    for number, wish in enumerate(vgpu_wishes(pod)):
-        left = wish.cards
-        for index in _order(trial, policy):
+    for number, request in enumerate(vgpu_requests(pod)):
+        left = request.cards
+        for index in _card_order(trial, policy):
             card = trial[index]
             if not left:
                 break
             if index in reserved or (group and any(group_of(other) == group for other, _ in card.pods.values())):
                 continue
-            part = card.takes(wish, pod)
-            if part is None:
+            share = card.share_for(request, pod)
+            if share is None:
                 continue
-            score += _score(card, part, policy)
-            card.pods[f"{pod.key}/{number}"] = (pod, part)
-            parts.append(part)
+            score += _card_score(card, share, policy)
+            card.pods[f"{pod.key}/{number}"] = (pod, share)
+            shares.append(share)
             left -= 1
         if left:
             return None
-    return parts, score
+    return shares, score
 
 
-def _copy(card: Card) -> Card:
-    twin = Card(card.index, card.memory, card.most, card.kind, card.uuid, card.groups)
-    twin.pods = dict(card.pods)
-    return twin
+def _copy_card(card: Card) -> Card:
+    copied = Card(card.index, card.memory, card.max_pods, card.kind, card.uuid, card.groups)
+    copied.pods = dict(card.pods)
+    return copied
 
 
-def _order(cards: Mapping[int, Card], policy: str) -> Iterable[int]:
+def _card_order(cards: Mapping[int, Card], policy: str) -> Iterable[int]:
     if policy == "binpack":
         return sorted(cards, key=lambda index: (-cards[index].used_memory, index))
     if policy == "spread":
@@ -300,15 +308,15 @@ def _order(cards: Mapping[int, Card], policy: str) -> Iterable[int]:
     return sorted(cards, reverse=True)
 
 
-def _score(card: Card, part: CardShare, policy: str) -> float:
+def _card_score(card: Card, share: CardShare, policy: str) -> float:
     """How full the card's memory is with the pod, in percent (binpack).
 
     Upstream's spread never scores a card that is taken.
     """
-    return 100 * (card.used_memory + part.memory) / card.memory if policy == "binpack" and card.memory else 0.0
+    return 100 * (card.used_memory + share.memory) / card.memory if policy == "binpack" and card.memory else 0.0
 
 
-Rule = Mapping[str, str]
+ExclusiveRule = Mapping[str, str]
 
 
 class DevicesharePlugin(VolcanoPlugin):
@@ -320,31 +328,31 @@ class DevicesharePlugin(VolcanoPlugin):
     name: ClassVar[str] = "deviceshare"
 
     def __init__(self, arguments: VolcanoArguments) -> None:
-        self.sharing = arguments.flag("deviceshare.GPUSharingEnable", False)
-        self.numbers = arguments.flag("deviceshare.GPUNumberEnable", False)
-        self.virtual = arguments.flag("deviceshare.VGPUEnable", False)
+        self.shares_memory = arguments.flag("deviceshare.GPUSharingEnable", False)
+        self.assigns_numbers = arguments.flag("deviceshare.GPUNumberEnable", False)
+        self.is_vgpu_enabled = arguments.flag("deviceshare.VGPUEnable", False)
         self.policy = arguments.text("deviceshare.SchedulePolicy", "")
         self.weight = arguments.integer("deviceshare.ScheduleWeight", 0)
-        self.rules = exclusive_rules(arguments.get("deviceshare.GPUExclusiveRules"))
-        self._plain: dict[str, list[Card]] = {}
-        self._virtual: dict[str, list[Card]] = {}
+        self.rules = parse_exclusive_rules(arguments.get("deviceshare.GPUExclusiveRules"))
+        self._plain_cards: dict[str, list[Card]] = {}
+        self._vgpu_cards: dict[str, list[Card]] = {}
 
     def on_session_open(self, session: VolcanoSession) -> None:
-        self._known = session.mig_models
+        self._mig_models = session.mig_models
         for info in session.nodes.values():
             if info.node is not None:
-                self._take_stock(info, info.node)
-        if self.sharing or self.numbers or self.virtual:
+                self._register_node(info, info.node)
+        if self.shares_memory or self.assigns_numbers or self.is_vgpu_enabled:
             session.functions.predicates[self.name] = self._predicate
             session.functions.node_order[self.name] = self._score
-            session.functions.alone[self.name] = always
+            session.functions.cacheable_tasks[self.name] = depends_on_node_and_class
             session.functions.handlers.append(EventHandler(self._allocate, self._deallocate))
 
-    def _take_stock(self, info: NodeInfo, node: Node) -> None:
-        if self.sharing or self.numbers:
-            self._plain[node.name] = plain_cards(node)
-        if self.virtual:
-            self._virtual[node.name] = vgpu_cards(node, self._known)
+    def _register_node(self, info: NodeInfo, node: Node) -> None:
+        if self.shares_memory or self.assigns_numbers:
+            self._plain_cards[node.name] = plain_cards(node)
+        if self.is_vgpu_enabled:
+            self._vgpu_cards[node.name] = vgpu_cards(node, self._mig_models)
         done = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
         held = [task for task in info.tasks.values() if task.status not in done]
         for task in sorted(held, key=lambda one: (one.pod.bound, one.key)):
@@ -352,21 +360,27 @@ class DevicesharePlugin(VolcanoPlugin):
 
     def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         pod = task.pod
-        if self._plain.get(node.name) and self._wants_plain(pod) and not self._plain_parts(pod, node.name):
-            kind, what = ("GpuShare", "memory") if self.sharing else ("GpuNumber", "number")
-            return FitError.saying(PredicateCode.UNSCHEDULABLE, f"{kind} no enough gpu {what} on node {node.name}")
-        if self._virtual.get(node.name) and vgpu_wishes(pod) and self._choice(pod, node.name) is None:
-            return FitError.saying(PredicateCode.UNSCHEDULABLE, "hami-vgpuDeviceSharing error")
+        if (
+            self._plain_cards.get(node.name)
+            and self._requests_plain_gpu(pod)
+            and not self._plain_shares(pod, node.name)
+        ):
+            kind, what = ("GpuShare", "memory") if self.shares_memory else ("GpuNumber", "number")
+            return FitError.from_reasons(
+                PredicateCode.UNSCHEDULABLE, f"{kind} no enough gpu {what} on node {node.name}"
+            )
+        if self._vgpu_cards.get(node.name) and vgpu_requests(pod) and self._choose_cards(pod, node.name) is None:
+            return FitError.from_reasons(PredicateCode.UNSCHEDULABLE, "hami-vgpuDeviceSharing error")
         return None
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:
-        if self.weight <= 0 or not self._virtual.get(node.name) or not vgpu_wishes(task.pod):
+        if self.weight <= 0 or not self._vgpu_cards.get(node.name) or not vgpu_requests(task.pod):
             return 0.0
-        choice = self._choice(task.pod, node.name)
+        choice = self._choose_cards(task.pod, node.name)
         return math.floor(choice[1] + 0.5) * float(self.weight) if choice is not None else 0.0
 
-    def _choice(self, pod: Pod, node: str) -> tuple[list[CardShare], float] | None:
-        cards = self._virtual[node]
+    def _choose_cards(self, pod: Pod, node: str) -> tuple[list[CardShare], float] | None:
+        cards = self._vgpu_cards[node]
         # The last card that a node registers decides the node's mode.
         mode = MIG_MODE if cards[-1].groups else SOFTWARE_MODE
         if pod.annotations.get(VGPU_MODE, mode) != mode:
@@ -379,15 +393,17 @@ class DevicesharePlugin(VolcanoPlugin):
             for other, _ in card.pods.values()
             if mine and set(mine) & set(matching_rules(other, self.rules))
         }
-        return choose(pod, cards, self.policy, reserved)
+        return choose_cards(pod, cards, self.policy, reserved)
 
-    def _wants_plain(self, pod: Pod) -> bool:
-        return (self.sharing and limit_of(pod, GPU_MEMORY) > 0) or (self.numbers and limit_of(pod, GPU_NUMBER) > 0)
+    def _requests_plain_gpu(self, pod: Pod) -> bool:
+        return (self.shares_memory and limit_of(pod, GPU_MEMORY) > 0) or (
+            self.assigns_numbers and limit_of(pod, GPU_NUMBER) > 0
+        )
 
-    def _plain_parts(self, pod: Pod, node: str) -> list[CardShare]:
+    def _plain_shares(self, pod: Pod, node: str) -> list[CardShare]:
         """The first card with enough memory, or this number of unused cards."""
-        cards = self._plain[node]
-        if self.sharing:
+        cards = self._plain_cards[node]
+        if self.shares_memory:
             wanted = limit_of(pod, GPU_MEMORY)
             fitting = [card for card in cards if card.memory - card.used_memory >= wanted]
             return [CardShare(fitting[0].index, wanted)] if fitting else []
@@ -396,27 +412,31 @@ class DevicesharePlugin(VolcanoPlugin):
 
     def _allocate(self, task: TaskInfo) -> None:
         pod, node = task.pod, task.node_name
-        if self._plain.get(node) and self._wants_plain(pod):
+        if self._plain_cards.get(node) and self._requests_plain_gpu(pod):
             named = [CardShare(index, limit_of(pod, GPU_MEMORY)) for index in gpu_indices(pod)]
-            _hold(self._plain[node], pod, named or self._plain_parts(pod, node))
-        if self._virtual.get(node) and vgpu_wishes(pod):
-            choice = self._choice(pod, node)
-            _hold(self._virtual[node], pod, assigned(pod, self._virtual[node]) or (choice[0] if choice else []))
+            _add_pod(self._plain_cards[node], pod, named or self._plain_shares(pod, node))
+        if self._vgpu_cards.get(node) and vgpu_requests(pod):
+            choice = self._choose_cards(pod, node)
+            _add_pod(
+                self._vgpu_cards[node],
+                pod,
+                assigned_shares(pod, self._vgpu_cards[node]) or (choice[0] if choice else []),
+            )
 
     def _deallocate(self, task: TaskInfo) -> None:
-        for cards in (self._plain.get(task.node_name, ()), self._virtual.get(task.node_name, ())):
+        for cards in (self._plain_cards.get(task.node_name, ()), self._vgpu_cards.get(task.node_name, ())):
             for card in cards:
                 card.pods = {key: held for key, held in card.pods.items() if held[0].key != task.key}
 
 
-def _hold(cards: Sequence[Card], pod: Pod, parts: Sequence[CardShare]) -> None:
+def _add_pod(cards: Sequence[Card], pod: Pod, shares: Sequence[CardShare]) -> None:
     known = {card.index: card for card in cards}
-    for number, part in enumerate(parts):
-        if part.index in known:
-            known[part.index].pods[f"{pod.key}/{number}"] = (pod, part)
+    for number, share in enumerate(shares):
+        if share.index in known:
+            known[share.index].pods[f"{pod.key}/{number}"] = (pod, share)
 
 
-def exclusive_rules(given: object) -> list[Rule]:
+def parse_exclusive_rules(given: object) -> list[ExclusiveRule]:
     """Parse the rules, each a set of labels: pods with all of them never share a card. Invalid ones are left out."""
     listed = given if isinstance(given, list) else []
     rules = [
@@ -427,6 +447,6 @@ def exclusive_rules(given: object) -> list[Rule]:
     return [rule for rule in rules if rule]
 
 
-def matching_rules(pod: Pod, rules: Sequence[Rule]) -> list[int]:
+def matching_rules(pod: Pod, rules: Sequence[ExclusiveRule]) -> list[int]:
     """Indices of the rules whose labels the pod has, all of them."""
     return [number for number, rule in enumerate(rules) if rule.items() <= pod.labels.items()]

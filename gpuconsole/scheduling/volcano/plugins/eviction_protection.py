@@ -10,9 +10,9 @@ from typing import ClassVar
 from gpuconsole.model.clock import Span
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
-from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of
-from gpuconsole.scheduling.volcano.session import OpenBudget, VolcanoPlugin, VolcanoSession
-from gpuconsole.scheduling.volcano.session_plugins import PERMIT, Victims
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, parse_duration
+from gpuconsole.scheduling.volcano.session import BudgetAllowance, VolcanoPlugin, VolcanoSession
+from gpuconsole.scheduling.volcano.session_plugins import PERMIT, VictimsVote
 
 COOLDOWN_TIME = "volcano.sh/cooldown-time"
 
@@ -23,24 +23,24 @@ class CdpPlugin(VolcanoPlugin):
     name: ClassVar[str] = "cdp"
 
     def on_session_open(self, session: VolcanoSession) -> None:
-        def unprotected(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
-            return [task for task in candidates if not _protected(task.pod, session.now)], PERMIT
+        def unprotected(_: TaskInfo, candidates: list[TaskInfo]) -> VictimsVote:
+            return [task for task in candidates if not _is_protected(task.pod, session.now)], PERMIT
 
         session.functions.preemptable[self.name] = session.functions.reclaimable[self.name] = unprotected
 
 
-def cooldown(pod: Pod) -> Span | None:
+def cooldown_time(pod: Pod) -> Span | None:
     """How long the pod is protected after it was bound, by its label or else its annotation; None if not at all."""
     text = pod.labels.get(COOLDOWN_TIME, pod.annotations.get(COOLDOWN_TIME))
-    return None if text is None else span_of(text)
+    return None if text is None else parse_duration(text)
 
 
-def _protected(pod: Pod, now: int) -> bool:
-    span = cooldown(pod)
+def _is_protected(pod: Pod, now: int) -> bool:
+    span = cooldown_time(pod)
     return span is not None and pod.phase is PodPhase.RUNNING and (pod.bound or pod.started) + span > now
 
 
-CRITICAL = frozenset(("system-cluster-critical", "system-node-critical"))
+CRITICAL_CLASSES = frozenset(("system-cluster-critical", "system-node-critical"))
 SYSTEM_NAMESPACE = "kube-system"
 
 
@@ -54,18 +54,18 @@ class ConformancePlugin:
 
     def on_session_open(self, session: VolcanoSession) -> None:
         functions, name = session.functions, self.name
-        functions.preemptable[name] = functions.reclaimable[name] = _dispensable
-        functions.unified_evictable[name] = _dispensable
+        functions.preemptable[name] = functions.reclaimable[name] = _without_critical
+        functions.unified_evictable[name] = _without_critical
 
     def on_session_close(self, session: VolcanoSession) -> None:
         pass
 
 
-def _dispensable(_: object, candidates: list[TaskInfo]) -> Victims:
+def _without_critical(_: object, candidates: list[TaskInfo]) -> VictimsVote:
     return [
         task
         for task in candidates
-        if task.pod.template.priority_class not in CRITICAL and task.namespace != SYSTEM_NAMESPACE
+        if task.pod.template.priority_class not in CRITICAL_CLASSES and task.namespace != SYSTEM_NAMESPACE
     ], PERMIT
 
 
@@ -78,14 +78,14 @@ class PdbPlugin(VolcanoPlugin):
     name: ClassVar[str] = "pdb"
 
     def on_session_open(self, session: VolcanoSession) -> None:
-        def allowed(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
-            return within(session.budgets, candidates), PERMIT
+        def allowed(_: TaskInfo, candidates: list[TaskInfo]) -> VictimsVote:
+            return tasks_within_budgets(session.budgets, candidates), PERMIT
 
         session.functions.preemptable[self.name] = session.functions.reclaimable[self.name] = allowed
-        session.functions.victim_tasks[self.name] = [lambda tasks: within(session.budgets, tasks)]
+        session.functions.victim_tasks[self.name] = [lambda tasks: tasks_within_budgets(session.budgets, tasks)]
 
 
-def within(budgets: list[OpenBudget], tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
+def tasks_within_budgets(budgets: list[BudgetAllowance], tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
     """The tasks, in order, that can be evicted together within the budgets; never tasks without labels."""
     left = [budget.allowed for budget in budgets]
     victims = []

@@ -8,17 +8,17 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from gpuconsole.scheduling.volcano.api.job import Gang, JobInfo, SubJobInfo
-from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUS, TaskInfo, TaskStatus
+from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUSES, TaskInfo, TaskStatus
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import (
     PERMIT,
     REJECT,
     EvictionContext,
-    Invalid,
+    InvalidJob,
     PodGroupStatusCondition,
     VictimRequester,
-    Victims,
+    VictimsVote,
 )
 
 NOT_ENOUGH_PODS_OF_TASK = "NotEnoughPodsOfTask"
@@ -37,16 +37,16 @@ class GangPlugin:
     def on_session_open(self, session: VolcanoSession) -> None:
         functions, name = session.functions, self.name
 
-        def spared(_: TaskInfo, candidates: list[TaskInfo]) -> Victims:
-            return _spared(session, candidates), PERMIT
+        def spared(_: TaskInfo, candidates: list[TaskInfo]) -> VictimsVote:
+            return _above_minimum(session, candidates), PERMIT
 
-        functions.job_valid[name] = _valid
+        functions.job_valid[name] = _validate_job
         functions.preemptable[name] = functions.reclaimable[name] = spared
-        functions.unified_evictable[name] = _anyone
-        functions.job_order[name] = functions.sub_job_order[name] = _unready_first
-        functions.job_ready[name] = _ready
+        functions.unified_evictable[name] = _all_candidates
+        functions.job_order[name] = functions.sub_job_order[name] = _compare_readiness
+        functions.job_ready[name] = _is_job_ready
         functions.sub_job_ready[name] = Gang.is_ready
-        functions.job_pipelined[name] = lambda job: PERMIT if _pipelined(job) else REJECT
+        functions.job_pipelined[name] = lambda job: PERMIT if _is_job_pipelined(job) else REJECT
         functions.sub_job_pipelined[name] = lambda sub_job: PERMIT if sub_job.is_pipelined() else REJECT
         functions.job_starving[name] = JobInfo.is_starving
 
@@ -59,25 +59,25 @@ class GangPlugin:
                 reason = "tasks in gang are ready to be scheduled"
                 session.conditions[job.uid] = PodGroupStatusCondition("Scheduled", reason, "")
                 continue
-            lacking = job.min_available - job.ready_task_num - _placed_on_trial(job)
+            lacking = job.min_available - job.ready_task_num - _tasks_placed_in_trial(job)
             message = f"{lacking}/{len(job.tasks)} tasks in gang unschedulable: {job.fit_message}"
             session.conditions[job.uid] = PodGroupStatusCondition("Unschedulable", NOT_ENOUGH_RESOURCES, message)
 
 
-def _valid(job: JobInfo) -> Invalid | None:
-    if not job.roles.valid():
-        return Invalid(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid pods of each task for gang-scheduling")
+def _validate_job(job: JobInfo) -> InvalidJob | None:
+    if not job.role_minimums.are_valid():
+        return InvalidJob(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid pods of each task for gang-scheduling")
     if not job.check_sub_job_valid():
-        return Invalid(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid subGroups of each task for gang-scheduling")
+        return InvalidJob(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid subGroups of each task for gang-scheduling")
     if job.valid_task_num < job.min_available:
-        return Invalid(
+        return InvalidJob(
             NOT_ENOUGH_PODS,
             f"Not enough valid tasks for gang-scheduling, valid: {job.valid_task_num}, min: {job.min_available}",
         )
     return None
 
 
-def _spared(session: VolcanoSession, candidates: Iterable[TaskInfo]) -> list[TaskInfo]:
+def _above_minimum(session: VolcanoSession, candidates: Iterable[TaskInfo]) -> list[TaskInfo]:
     """Candidates above their gangs' minimum, in order."""
     left: dict[str, int] = {}
     spared = []
@@ -92,28 +92,28 @@ def _spared(session: VolcanoSession, candidates: Iterable[TaskInfo]) -> list[Tas
     return spared
 
 
-def _anyone(_: EvictionContext, candidates: list[TaskInfo]) -> Victims:
+def _all_candidates(_: EvictionContext, candidates: list[TaskInfo]) -> VictimsVote:
     # Bundles of victims already respect the minimum of their gangs.
     return candidates, PERMIT
 
 
-def _unready_first(left: Gang, right: Gang) -> int:
+def _compare_readiness(left: Gang, right: Gang) -> int:
     return int(left.is_ready()) - int(right.is_ready())
 
 
-def _ready(job: JobInfo) -> bool:
-    return job.is_ready() and job.roles.ready() and job.check_sub_job_ready()
+def _is_job_ready(job: JobInfo) -> bool:
+    return job.is_ready() and job.role_minimums.are_ready() and job.check_sub_job_ready()
 
 
-def _pipelined(job: JobInfo) -> bool:
-    return job.is_pipelined() and job.roles.pipelined() and job.check_sub_job_pipelined()
+def _is_job_pipelined(job: JobInfo) -> bool:
+    return job.is_pipelined() and job.role_minimums.are_pipelined() and job.check_sub_job_pipelined()
 
 
-def _placed_on_trial(job: JobInfo) -> int:
+def _tasks_placed_in_trial(job: JobInfo) -> int:
     """Pending tasks that had a node until the rest of the gang was found not to fit."""
-    pending = job.of_status(TaskStatus.PENDING).values()
+    pending = job.tasks_with_status(TaskStatus.PENDING).values()
     return sum(
-        task.last_transaction is not None and task.last_transaction.status in ALLOCATED_STATUS for task in pending
+        task.last_transaction is not None and task.last_transaction.status in ALLOCATED_STATUSES for task in pending
     )
 
 
@@ -127,15 +127,15 @@ class PriorityPlugin:
 
     def on_session_open(self, session: VolcanoSession) -> None:
         functions, name = session.functions, self.name
-        functions.task_order[name] = _higher_first
-        functions.job_order[name] = _higher_first
-        functions.sub_job_order[name] = _higher_first
+        functions.task_order[name] = _compare_priority
+        functions.job_order[name] = _compare_priority
+        functions.sub_job_order[name] = _compare_priority
 
-        def less_important(preemptor: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+        def less_important(preemptor: TaskInfo, candidates: list[TaskInfo]) -> VictimsVote:
             job = session.jobs.get(preemptor.job)
-            return [task for task in candidates if job and _below(session, task, preemptor, job)], PERMIT
+            return [task for task in candidates if job and _has_lower_priority(session, task, preemptor, job)], PERMIT
 
-        def evictable(context: EvictionContext, candidates: list[TaskInfo]) -> Victims:
+        def evictable(context: EvictionContext, candidates: list[TaskInfo]) -> VictimsVote:
             if context.kind is VictimRequester.GANG_RECLAIM:
                 # Between queues, shares decide instead of priorities.
                 return candidates, PERMIT
@@ -144,17 +144,17 @@ class PriorityPlugin:
 
         functions.preemptable[name] = less_important
         functions.unified_evictable[name] = evictable
-        functions.job_starving[name] = _wants_more
+        functions.job_starving[name] = _is_starving
 
     def on_session_close(self, session: VolcanoSession) -> None:
         pass
 
 
-def _higher_first(left: JobInfo | SubJobInfo | TaskInfo, right: JobInfo | SubJobInfo | TaskInfo) -> int:
+def _compare_priority(left: JobInfo | SubJobInfo | TaskInfo, right: JobInfo | SubJobInfo | TaskInfo) -> int:
     return (left.priority < right.priority) - (left.priority > right.priority)
 
 
-def _below(session: VolcanoSession, task: TaskInfo, preemptor: TaskInfo, job: JobInfo) -> bool:
+def _has_lower_priority(session: VolcanoSession, task: TaskInfo, preemptor: TaskInfo, job: JobInfo) -> bool:
     """True if the task's job has a lower priority or, within one job, the task itself."""
     other = session.jobs.get(task.job)
     if other is None:
@@ -162,5 +162,5 @@ def _below(session: VolcanoSession, task: TaskInfo, preemptor: TaskInfo, job: Jo
     return task.priority < preemptor.priority if other is job else other.priority < job.priority
 
 
-def _wants_more(job: JobInfo) -> bool:
+def _is_starving(job: JobInfo) -> bool:
     return job.ready_task_num + job.waiting_task_num < len(job.tasks)

@@ -10,14 +10,14 @@ from typing import ClassVar
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.resources import Resources, add, exceeding, format_quantity
 from gpuconsole.scheduling.volcano.api.job import JobInfo
-from gpuconsole.scheduling.volcano.api.queue import reserved, runs_with_room
+from gpuconsole.scheduling.volcano.api.queue import reserves_min_resources, unallocated_min_resources
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import SLA_WAITING_TIME
-from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, parse_duration
 from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import ABSTAIN, PERMIT, REJECT
 
-FACTOR = 1.2
+OVERCOMMIT_FACTOR = 1.2
 """The default overcommit-factor, also used instead of a value below 1."""
 
 
@@ -27,8 +27,8 @@ class OvercommitPlugin:
     name: ClassVar[str] = "overcommit"
 
     def __init__(self, arguments: VolcanoArguments) -> None:
-        factor = arguments.number("overcommit-factor", FACTOR)
-        self.factor = FACTOR if factor < 1.0 else factor
+        factor = arguments.number("overcommit-factor", OVERCOMMIT_FACTOR)
+        self.factor = OVERCOMMIT_FACTOR if factor < 1.0 else factor
         self.idle = Resource()
         """The cluster's capacity times the factor, less what is used."""
         self.inqueue = Resource()
@@ -38,21 +38,21 @@ class OvercommitPlugin:
         used = Resource()
         for node in session.node_list:
             used.add(node.used)
-        self.idle = session.total.clone().multiply(self.factor).sub(used)
+        self.idle = session.total.copy().multiply(self.factor).sub(used)
         for job in session.jobs.values():
             if job.phase == "Inqueue" and job.pod_group is not None and job.pod_group.min_resources is not None:
                 self.inqueue.add(job.without_gated(job.min_resources()))
-            elif runs_with_room(job):
-                self.inqueue.add(job.without_gated(reserved(job)))
+            elif reserves_min_resources(job):
+                self.inqueue.add(job.without_gated(unallocated_min_resources(job)))
 
         def enqueueable(job: JobInfo) -> int:
             if job.pod_group is None or job.pod_group.min_resources is None:
                 return PERMIT
             asked = job.min_resources()
-            lacking = self.inqueue.clone().add(asked).exceeding_where_requested(self.idle, asked)
+            lacking = self.inqueue.copy().add(asked).exceeded_requested_names(self.idle, asked)
             if not lacking:
                 return PERMIT
-            session.events.append((job, overused("resource in cluster is overused", "overused", lacking)))
+            session.events.append((job, overused_message("resource in cluster is overused", "overused", lacking)))
             return REJECT
 
         session.functions.job_enqueueable[self.name] = enqueueable
@@ -66,7 +66,7 @@ class OvercommitPlugin:
             self.inqueue.add(job.without_gated(job.min_resources()))
 
 
-def overused(message: str, what: str, names: list[str]) -> str:
+def overused_message(message: str, what: str, names: list[str]) -> str:
     """The refusal `message` with the names of the lacking resources, each after `what` (FormatResourceNames)."""
     return f"{message}: {', '.join(f'{what} {name}' for name in names)}" if names else message
 
@@ -89,11 +89,15 @@ class ResourcequotaPlugin(VolcanoPlugin):
                 return PERMIT
             pending = self._pending.get(job.namespace, {})
             for quota in session.quotas[job.namespace]:
-                counted = _only(asked, quota.hard)
-                over = exceeding(_only(add(pending, quota.used, counted), counted), quota.hard)
+                counted = _select_names(asked, quota.hard)
+                over = exceeding(_select_names(add(pending, quota.used, counted), counted), quota.hard)
                 if over:
-                    parts = (_only(counted, over), _only(quota.used, over), _only(quota.hard, over))
-                    requested, used, limited = map(_written, parts)
+                    parts = (
+                        _select_names(counted, over),
+                        _select_names(quota.used, over),
+                        _select_names(quota.hard, over),
+                    )
+                    requested, used, limited = map(_format_amounts, parts)
                     message = f"resource quota insufficient, requested: {requested}, used: {used}, limited: {limited}"
                     session.events.append((job, message))
                     return REJECT
@@ -103,11 +107,11 @@ class ResourcequotaPlugin(VolcanoPlugin):
         session.functions.job_enqueueable[self.name] = enqueueable
 
 
-def _only(amounts: Resources, names: Resources | list[str]) -> Resources:
+def _select_names(amounts: Resources, names: Resources | list[str]) -> Resources:
     return {name: value for name, value in amounts.items() if name in names}
 
 
-def _written(amounts: Resources) -> str:
+def _format_amounts(amounts: Resources) -> str:
     return ", ".join(f"{name}: {format_quantity(name, value)}" for name, value in sorted(amounts.items()))
 
 
@@ -120,7 +124,7 @@ class SlaPlugin(VolcanoPlugin):
     name: ClassVar[str] = "sla"
 
     def __init__(self, arguments: VolcanoArguments) -> None:
-        span = span_of(arguments.text(SLA_WAITING_TIME, "")) or 0
+        span = parse_duration(arguments.text(SLA_WAITING_TIME, "")) or 0
         self.waiting_time: Span | None = span if span > 0 else None
 
     def on_session_open(self, session: VolcanoSession) -> None:
@@ -129,8 +133,8 @@ class SlaPlugin(VolcanoPlugin):
             return PERMIT if deadline is not None and session.now >= deadline else ABSTAIN
 
         deadlines = (self._deadline(job) for job in session.jobs.values() if not job.is_ready())
-        session.wakes += [deadline for deadline in deadlines if deadline is not None and deadline > session.now]
-        session.functions.job_order[self.name] = self._order
+        session.wake_ups += [deadline for deadline in deadlines if deadline is not None and deadline > session.now]
+        session.functions.job_order[self.name] = self._compare_deadlines
         session.functions.job_enqueueable[self.name] = overdue
         # A job that counts as pipelined keeps its reservations, so that its gang becomes complete in time.
         session.functions.job_pipelined[self.name] = overdue
@@ -139,7 +143,7 @@ class SlaPlugin(VolcanoPlugin):
         waits = self.waiting_time if job.waiting_time is None else job.waiting_time
         return None if waits is None else job.created + waits
 
-    def _order(self, left: JobInfo, right: JobInfo) -> int:
+    def _compare_deadlines(self, left: JobInfo, right: JobInfo) -> int:
         """The earliest deadline first; a job without one last."""
         mine, theirs = self._deadline(left), self._deadline(right)
         if mine is None or theirs is None:

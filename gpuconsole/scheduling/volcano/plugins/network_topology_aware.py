@@ -3,23 +3,23 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar
 
-from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo, ancestors, lowest_common
+from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeInfo, ancestors, lowest_common_ancestor
 from gpuconsole.scheduling.volcano.api.job import JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments, resource_weights
 from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
-from gpuconsole.scheduling.volcano.session_plugins import EventHandler, Gradients, Purpose
+from gpuconsole.scheduling.volcano.session_plugins import EventHandler, HyperNodeGradients, Purpose
 
 
-def tasks_within(domain: str, tasks: Iterable[TaskInfo], real_nodes: Mapping[str, Collection[str]]) -> int:
+def count_tasks_within(domain: str, tasks: Iterable[TaskInfo], real_nodes: Mapping[str, Collection[str]]) -> int:
     """How many of the tasks are on nodes of the domain (FindJobTaskNumOfHyperNode)."""
     nodes = real_nodes.get(domain, ())
     return sum(task.node_name in nodes for task in tasks if task.node_name)
 
 
-class NodeSetIdle:
+class DomainResources:
     """Total resources of the nodes of a domain when a session opens; `used` also follows its placements. Mutates."""
 
     __slots__ = ("allocatable", "future_idle", "idle", "used")
@@ -28,19 +28,19 @@ class NodeSetIdle:
         self.allocatable, self.used, self.idle, self.future_idle = Resource(), Resource(), Resource(), Resource()
 
     @classmethod
-    def of(cls, nodes: Iterable[NodeInfo]) -> "NodeSetIdle":
+    def from_nodes(cls, nodes: Iterable[NodeInfo]) -> "DomainResources":
         """The sums over these nodes."""
-        room = cls()
+        resources = cls()
         for node in nodes:
-            room.allocatable.add(node.allocatable)
-            room.used.add(node.used)
-            room.idle.add(node.idle)
-            room.future_idle.add(node.future_idle())
-        return room
+            resources.allocatable.add(node.allocatable)
+            resources.used.add(node.used)
+            resources.idle.add(node.idle)
+            resources.future_idle.add(node.future_idle())
+        return resources
 
 
 MAX_SCORE = 100.0
-FADING = 0.8
+TIER_WEIGHT_FACTOR = 0.8
 EVICTION_DOMAINS = 8
 """Default number of domains that are searched for victims."""
 
@@ -54,27 +54,27 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
         weight = arguments.integer("weight", 1)
         self.weight = weight if weight >= 0 else 1
         self.weights = resource_weights(arguments, "hypernode.binpack")
-        self.packs_normal = arguments.flag("hypernode.binpack.normal-pod.enable", True)
+        self.packs_normal_pods = arguments.flag("hypernode.binpack.normal-pod.enable", True)
         """True if pods without a network topology are packed by domain too."""
-        fading = arguments.number("hypernode.binpack.normal-pod.fading", FADING)
-        self.fading = fading if fading >= 0 else FADING
+        fading = arguments.number("hypernode.binpack.normal-pod.fading", TIER_WEIGHT_FACTOR)
+        self.tier_weight_factor = fading if fading >= 0 else TIER_WEIGHT_FACTOR
         """Weight of each tier for them, as a factor of the weight of the tier below."""
         most = arguments.integer("hypernode.gradient.evict.max-hypernodes", EVICTION_DOMAINS)
         self.eviction_domains = most if most > 0 else EVICTION_DOMAINS
 
     def on_session_open(self, session: VolcanoSession) -> None:
         self._session = session
-        self.rooms = {
-            name: NodeSetIdle.of(
+        self.domain_resources = {
+            name: DomainResources.from_nodes(
                 session.nodes[node] for node in session.real_nodes.get(name, ()) if node in session.nodes
             )
             for name in session.hyper_nodes
         }
         self._domains: dict[int, dict[str, str]] = {}
-        self._above: dict[str, list[NodeSetIdle]] = {}
-        for name, room in self.rooms.items():
+        self._domains_by_node: dict[str, list[DomainResources]] = {}
+        for name, resources in self.domain_resources.items():
             for node in session.real_nodes.get(name, ()):
-                self._above.setdefault(node, []).append(room)
+                self._domains_by_node.setdefault(node, []).append(resources)
         functions = session.functions
         functions.hyper_node_order[self.name] = self._domain_scores
         functions.batch_node_order[self.name] = self._node_scores
@@ -84,23 +84,23 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
 
     # Candidate domains.
 
-    def _gradients(self, unit: JobInfo | SubJobInfo, top: HyperNodeInfo, purpose: Purpose) -> Gradients:
+    def _gradients(self, sub_job: JobInfo | SubJobInfo, top: HyperNodeInfo, purpose: Purpose) -> HyperNodeGradients:
         """Domains at or below `top` with room for the unit, by tier; for evictions the widest first, and only a few."""
-        tier = unit.hard_tier
+        tier = sub_job.hard_tier
         if tier is None:
             return [[top]]
-        root = self._root(top, tier, unit.allocated_hyper_node)
+        root = self._search_root(top, tier, sub_job.allocated_hyper_node)
         if root is None:
             return []
-        request = None if unit.allocated_hyper_node else unit.min_resources()
+        request = None if sub_job.allocated_hyper_node else sub_job.min_resources()
         by_tier: dict[int, list[HyperNodeInfo]] = {}
-        for info in self._below(root):
-            if info.tier <= tier and (request is None or self._has_room(info.name, request, purpose)):
+        for info in self._domain_and_below(root):
+            if info.tier <= tier and (request is None or self._may_fit(info.name, request, purpose)):
                 by_tier.setdefault(info.tier, []).append(info)
         groups = [by_tier[number] for number in sorted(by_tier)]
-        return self._widest(groups) if purpose is Purpose.EVICT else groups
+        return self._limit_to_widest(groups) if purpose is Purpose.EVICT else groups
 
-    def _root(self, top: HyperNodeInfo, tier: int, allocated: str) -> HyperNodeInfo | None:
+    def _search_root(self, top: HyperNodeInfo, tier: int, allocated: str) -> HyperNodeInfo | None:
         """Where to search: below `top` and, if tasks have nodes already, in the highest domain of theirs that the tier
         allows.
         """
@@ -116,12 +116,12 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
             highest = name
         if not highest:
             return None
-        common = lowest_common(tree, top.name, highest)
+        common = lowest_common_ancestor(tree, top.name, highest)
         if common == highest:
             return top
         return tree[highest] if common == top.name else None
 
-    def _below(self, root: HyperNodeInfo) -> Iterable[HyperNodeInfo]:
+    def _domain_and_below(self, root: HyperNodeInfo) -> Iterable[HyperNodeInfo]:
         """The domain and all below it, level by level, by name within one."""
         found, seen = [root], {root.name}
         for info in found:
@@ -131,15 +131,15 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
                     found.append(self._session.hyper_nodes[child])
         return found
 
-    def _has_room(self, name: str, request: Resource, purpose: Purpose) -> bool:
-        room = self.rooms.get(name)
-        if room is None:
+    def _may_fit(self, name: str, request: Resource, purpose: Purpose) -> bool:
+        resources = self.domain_resources.get(name)
+        if resources is None:
             return True
         if purpose is Purpose.EVICT:
-            return request.less_equal(room.allocatable, ZERO)
-        return request.less_equal(room.idle, ZERO) or request.less_equal(room.future_idle, ZERO)
+            return request.less_equal(resources.allocatable, ZERO)
+        return request.less_equal(resources.idle, ZERO) or request.less_equal(resources.future_idle, ZERO)
 
-    def _widest(self, groups: Gradients) -> Gradients:
+    def _limit_to_widest(self, groups: HyperNodeGradients) -> HyperNodeGradients:
         left, result = self.eviction_domains, []
         for group in reversed(groups):
             if left:
@@ -149,53 +149,55 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
 
     # Scores.
 
-    def _domain_scores(self, unit: SubJobInfo, domains: Mapping[str, object]) -> dict[str, float]:
+    def _domain_scores(self, sub_job: SubJobInfo, domains: Mapping[str, object]) -> dict[str, float]:
         """How full each domain is with the gang; among the fullest also how many of its tasks are there already."""
         request: dict[str, float] = {}
-        for task in unit.tasks.values():
+        for task in sub_job.tasks.values():
             for name in task.request.names():
                 if name in self.weights:
                     request[name] = request.get(name, 0.0) + task.request.get(name)
-        scores = {name: self._packed(name, request) for name in domains}
-        return self._scaled(self._favouring(scores, unit, {name: name for name in scores}))
+        scores = {name: self._binpack_score(name, request) for name in domains}
+        return self._scale_scores(self._prefer_placed_domains(scores, sub_job, {name: name for name in scores}))
 
     def _node_scores(self, task: TaskInfo, nodes: list[NodeInfo]) -> dict[str, float]:
         job = self._session.jobs.get(task.job)
         if job is None:
             return {}
-        unit = job.sub_jobs.get(job.task_to_sub_job.get(task.uid, ""))
-        if unit is None:
+        sub_job = job.sub_jobs.get(job.task_to_sub_job.get(task.uid, ""))
+        if sub_job is None:
             # Upstream leaves these scores between 0 and 1.
-            return self._normal_scores(task, nodes)
-        if unit.network_topology is None:
-            return self._scaled(self._normal_scores(task, nodes))
-        return self._scaled(self._close_scores(task, unit, nodes))
+            return self._utilization_scores(task, nodes)
+        if sub_job.network_topology is None:
+            return self._scale_scores(self._utilization_scores(task, nodes))
+        return self._scale_scores(self._proximity_scores(task, sub_job, nodes))
 
-    def _close_scores(self, task: TaskInfo, unit: SubJobInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
+    def _proximity_scores(self, task: TaskInfo, sub_job: SubJobInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
         """How close each node is to the gang's placed tasks: by the tier of the domain that contains both."""
         placed = task.hyper_node
         if not placed:
             return {}
         domains = {node.name: self._domain_of(node.name) for node in nodes}
-        scores = {name: self._closeness(domain, placed) for name, domain in domains.items()}
-        return self._favouring(scores, unit, domains)
+        scores = {name: self._proximity(domain, placed) for name, domain in domains.items()}
+        return self._prefer_placed_domains(scores, sub_job, domains)
 
-    def _favouring(self, scores: dict[str, float], unit: SubJobInfo, domains: Mapping[str, str]) -> dict[str, float]:
+    def _prefer_placed_domains(
+        self, scores: dict[str, float], sub_job: SubJobInfo, domains: Mapping[str, str]
+    ) -> dict[str, float]:
         """Add to each of several best scores the fraction of the gang's tasks that are there already."""
         top = max(scores.values(), default=0.0)
         best = [name for name, score in scores.items() if score == top]
-        if len(best) > 1 and unit.tasks:
+        if len(best) > 1 and sub_job.tasks:
             for name in best:
-                there = tasks_within(domains[name], unit.tasks.values(), self._session.real_nodes)
-                scores[name] += there / len(unit.tasks)
+                there = count_tasks_within(domains[name], sub_job.tasks.values(), self._session.real_nodes)
+                scores[name] += there / len(sub_job.tasks)
         return scores
 
-    def _closeness(self, domain: str, placed: str) -> float:
+    def _proximity(self, domain: str, placed: str) -> float:
         if not domain:
             return 0.0
         if domain == placed:
             return 1.0
-        info = self._session.hyper_nodes.get(lowest_common(self._session.hyper_nodes, domain, placed))
+        info = self._session.hyper_nodes.get(lowest_common_ancestor(self._session.hyper_nodes, domain, placed))
         tiers = self._session.hyper_node_tiers
         if info is None:
             return 0.0
@@ -203,13 +205,13 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
             return 1.0
         return (tiers[-1] - info.tier) / (tiers[-1] - tiers[0]) if tiers[0] <= info.tier <= tiers[-1] else 0.0
 
-    def _normal_scores(self, task: TaskInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
+    def _utilization_scores(self, task: TaskInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
         """How full the domains of each node are with the task, each higher tier counting less."""
         tiers = self._session.hyper_node_tiers
-        if not self.packs_normal or not tiers:
+        if not self.packs_normal_pods or not tiers:
             return {}
         request = {name: task.request.get(name) for name in task.request.names() if name in self.weights}
-        weights = {tier: self.fading ** (tier - 1) for tier in range(tiers[0], tiers[-1] + 1)}
+        weights = {tier: self.tier_weight_factor ** (tier - 1) for tier in range(tiers[0], tiers[-1] + 1)}
         total = sum(weights.values())
         packed: dict[str, float] = {}
         scores = {}
@@ -218,7 +220,7 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
             for tier, weight in weights.items():
                 domain = self._domain_of(node.name, tier)
                 if domain and domain not in packed:
-                    packed[domain] = self._packed(domain, request)
+                    packed[domain] = self._binpack_score(domain, request)
                 # A node outside of all domains fragments none, so it scores as a full one.
                 score += weight * (packed[domain] if domain else 1.0)
             scores[node.name] = score / total
@@ -234,26 +236,26 @@ class NetworkTopologyAwarePlugin(VolcanoPlugin):
             self._domains[tier] = {inside: name for name in names for inside in session.real_nodes.get(name, ())}
         return self._domains[tier].get(node, "")
 
-    def _packed(self, domain: str, request: Mapping[str, float]) -> float:
+    def _binpack_score(self, domain: str, request: Mapping[str, float]) -> float:
         """Σ w·(used + requested)/allocatable / Σ w; 0 if it does not fit, or if no requested resource has a weight."""
-        room = self.rooms.get(domain)
+        resources = self.domain_resources.get(domain)
         total, weights = 0.0, 0
-        for name, amount in request.items() if room is not None else ():
-            assert room is not None
-            after, capacity = room.used.get(name) + amount, room.allocatable.get(name)
+        for name, amount in request.items() if resources is not None else ():
+            assert resources is not None
+            after, capacity = resources.used.get(name) + amount, resources.allocatable.get(name)
             if after > capacity:
                 return 0.0
             total += self.weights[name] * after / capacity
             weights += self.weights[name]
         return total / weights if weights > 0 else 0.0
 
-    def _scaled(self, scores: Mapping[str, float]) -> dict[str, float]:
+    def _scale_scores(self, scores: Mapping[str, float]) -> dict[str, float]:
         return {name: MAX_SCORE * self.weight * score for name, score in scores.items()}
 
     def _allocated(self, task: TaskInfo) -> None:
-        for room in self._above.get(task.node_name, ()):
-            room.used.add(task.request)
+        for resources in self._domains_by_node.get(task.node_name, ()):
+            resources.used.add(task.request)
 
     def _deallocated(self, task: TaskInfo) -> None:
-        for room in self._above.get(task.node_name, ()):
-            room.used.sub(task.request)
+        for resources in self._domains_by_node.get(task.node_name, ()):
+            resources.used.sub(task.request)

@@ -45,7 +45,7 @@ from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 
-CONFLICT = "pod affinity terms conflict"
+VOLUME_CONFLICT = "pod affinity terms conflict"
 
 
 class NodeFilter:
@@ -55,40 +55,40 @@ class NodeFilter:
     """
 
     name: ClassVar[str]
-    stable: ClassVar[bool] = False
+    depends_on_node_only: ClassVar[bool] = False
     """True if the result depends only on the node and on the pod's node selector, node affinity and tolerations."""
-    far: ClassVar[bool] = False
+    depends_on_other_nodes: ClassVar[bool] = False
     """True if the result depends on other nodes, or on the individual pod, such as its claims."""
 
     def __init__(self, session: VolcanoSession) -> None:
-        self.placed: NodePods = session.placed
+        self.node_pods: NodePods = session.node_pods
 
-    def concerns(self, task: TaskInfo) -> bool:
+    def applies_to(self, task: TaskInfo) -> bool:
         """True if the filter applies to the task."""
         return True
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
         """Why the node is rejected for the task; None if it is not."""
         raise NotImplementedError
 
-    def resolvable(self, reason: str) -> PredicateStatus:
+    def resolvable_status(self, reason: str) -> PredicateStatus:
         """The status of a rejection that preemption may resolve."""
         return PredicateStatus(PredicateCode.UNSCHEDULABLE, reason, self.name)
 
-    def final(self, reason: str) -> PredicateStatus:
+    def unresolvable_status(self, reason: str) -> PredicateStatus:
         """The status of a rejection that preemption cannot resolve."""
         return PredicateStatus(PredicateCode.UNRESOLVABLE, reason, self.name)
 
 
-class Prepares:
+class PreFilterMixin:
     """A filter that first checks the task itself, independent of nodes (PreFilter)."""
 
-    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
+    def prefilter(self, task: TaskInfo, pod_class: PodClass) -> str:
         """Why no node is feasible for the task; empty if some may be."""
         return ""
 
 
-class Reserves:
+class ReserveMixin:
     """A filter that reserves something for a task that got a node (Reserve and PreBind)."""
 
     def reserve(self, task: TaskInfo) -> None:
@@ -100,7 +100,7 @@ class Reserves:
         raise NotImplementedError
 
 
-class Scores:
+class ScoreMixin:
     """A filter that also scores nodes."""
 
     def scores(self, task: TaskInfo, nodes: Sequence[Node]) -> dict[str, float]:
@@ -111,28 +111,28 @@ class Scores:
 class NodeUnschedulable(NodeFilter):
     """kube-scheduler's NodeUnschedulable filter: rejects cordoned nodes."""
 
-    name, stable = "NodeUnschedulable", True
+    name, depends_on_node_only = "NodeUnschedulable", True
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        out = node.unschedulable and not is_tolerated(CORDONED, shape.tolerations)
-        return self.final(UNSCHEDULABLE) if out else None
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
+        out = node.unschedulable and not is_tolerated(CORDONED, pod_class.tolerations)
+        return self.unresolvable_status(UNSCHEDULABLE) if out else None
 
 
-class NodeAffinity(NodeFilter, Prepares):
+class NodeAffinity(NodeFilter, PreFilterMixin):
     """kube-scheduler's NodeAffinity filter, for node selectors too."""
 
-    name, stable = "NodeAffinity", True
+    name, depends_on_node_only = "NodeAffinity", True
 
-    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
+    def prefilter(self, task: TaskInfo, pod_class: PodClass) -> str:
         """Why no node is feasible: every term names nodes, and for each term these exclude each other."""
-        named = [_named(term) for term in shape.affinity or ()]
-        return CONFLICT if named and all(names is not None and not names for names in named) else ""
+        named = [_nodes_named_by(term) for term in pod_class.affinity or ()]
+        return VOLUME_CONFLICT if named and all(names is not None and not names for names in named) else ""
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        return None if matches_affinity(node, shape) else self.final(NO_AFFINITY)
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
+        return None if matches_affinity(node, pod_class) else self.unresolvable_status(NO_AFFINITY)
 
 
-def _named(term: NodeTerm) -> set[str] | None:
+def _nodes_named_by(term: NodeTerm) -> set[str] | None:
     """The nodes that a term allows by name; None if it names none."""
     found: set[str] | None = None
     for one in term.fields:
@@ -144,89 +144,97 @@ def _named(term: NodeTerm) -> set[str] | None:
 class TaintToleration(NodeFilter):
     """kube-scheduler's TaintToleration filter; a node that is not ready counts as tainted."""
 
-    name, stable = "TaintToleration", True
+    name, depends_on_node_only = "TaintToleration", True
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
         for taint in node.taints if node.ready else (NOT_READY, *node.taints):
-            if taint.effect in ("NoSchedule", "NoExecute") and not is_tolerated(taint, shape.tolerations):
-                return self.final(untolerated_reason(taint.key, taint.value))
+            if taint.effect in ("NoSchedule", "NoExecute") and not is_tolerated(taint, pod_class.tolerations):
+                return self.unresolvable_status(untolerated_reason(taint.key, taint.value))
         return None
 
 
-class NodePorts(NodeFilter, Prepares):
+class NodePorts(NodeFilter, PreFilterMixin):
     """kube-scheduler's NodePorts filter, for host ports."""
 
     name = "NodePorts"
 
-    def concerns(self, task: TaskInfo) -> bool:
+    def applies_to(self, task: TaskInfo) -> bool:
         return bool(host_ports(task.pod.template))
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        reason = host_port_conflict(task.pod, self.placed.on(node.name).values())
-        return self.resolvable(reason) if reason else None
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
+        reason = host_port_conflict(task.pod, self.node_pods.pods_on(node.name).values())
+        return self.resolvable_status(reason) if reason else None
 
 
-class InterPodAffinity(NodeFilter, Prepares):
+class InterPodAffinity(NodeFilter, PreFilterMixin):
     """kube-scheduler's InterPodAffinity filter."""
 
-    name, far = "InterPodAffinity", True
+    name, depends_on_other_nodes = "InterPodAffinity", True
 
     def __init__(self, session: VolcanoSession) -> None:
         super().__init__(session)
-        self._found: tuple[str, int, InterPodAffinityState] | None = None
+        self._cached: tuple[str, int, InterPodAffinityState] | None = None
 
-    def concerns(self, task: TaskInfo) -> bool:
-        return bool(self.placed.picky) or has_pod_affinity(task.pod)
+    def applies_to(self, task: TaskInfo) -> bool:
+        return bool(self.node_pods.pods_with_anti_affinity) or has_pod_affinity(task.pod)
 
-    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        self._near(task.pod)
+    def prefilter(self, task: TaskInfo, pod_class: PodClass) -> str:
+        self._affinity_counts(task.pod)
         return ""
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        return self.judge(inter_pod_affinity.refusal(task.pod, node, self._near(task.pod)))
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
+        return self.status_of_reason(inter_pod_affinity.refusal(task.pod, node, self._affinity_counts(task.pod)))
 
-    def judge(self, reason: str) -> PredicateStatus | None:
+    def status_of_reason(self, reason: str) -> PredicateStatus | None:
         """The status for a rejection reason, unresolvable for unmet affinity; None without a reason."""
         if not reason:
             return None
-        return self.final(reason) if reason == inter_pod_affinity.AFFINITY else self.resolvable(reason)
+        return (
+            self.unresolvable_status(reason)
+            if reason == inter_pod_affinity.AFFINITY
+            else self.resolvable_status(reason)
+        )
 
-    def _near(self, pod: Pod) -> InterPodAffinityState:
-        known, now = self._found, self.placed.changes
+    def _affinity_counts(self, pod: Pod) -> InterPodAffinityState:
+        known, now = self._cached, self.node_pods.changes
         if known is None or known[:2] != (pod.key, now):
-            known = self._found = pod.key, now, affinity_counts(pod, self.placed.without())
+            known = self._cached = pod.key, now, affinity_counts(pod, self.node_pods.lister_without())
         return known[2]
 
 
-class PodTopologySpread(NodeFilter, Prepares):
+class PodTopologySpread(NodeFilter, PreFilterMixin):
     """kube-scheduler's PodTopologySpread filter, for constraints with DoNotSchedule."""
 
-    name, far = "PodTopologySpread", True
+    name, depends_on_other_nodes = "PodTopologySpread", True
 
     def __init__(self, session: VolcanoSession) -> None:
         super().__init__(session)
-        self._found: tuple[str, int, tuple[TopologySpreadState, ...]] | None = None
+        self._cached: tuple[str, int, tuple[TopologySpreadState, ...]] | None = None
 
-    def concerns(self, task: TaskInfo) -> bool:
+    def applies_to(self, task: TaskInfo) -> bool:
         return bool(task.pod.template.spread)
 
-    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        self._spreads(task.pod, shape)
+    def prefilter(self, task: TaskInfo, pod_class: PodClass) -> str:
+        self._constraint_states(task.pod, pod_class)
         return ""
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        reason = pod_topology_spread.refusal(node, self._spreads(task.pod, shape))
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
+        reason = pod_topology_spread.refusal(node, self._constraint_states(task.pod, pod_class))
         if not reason:
             return None
-        return self.final(reason) if reason == pod_topology_spread.MISSING_LABEL else self.resolvable(reason)
+        return (
+            self.unresolvable_status(reason)
+            if reason == pod_topology_spread.MISSING_LABEL
+            else self.resolvable_status(reason)
+        )
 
-    def _spreads(self, pod: Pod, shape: PodClass) -> tuple[TopologySpreadState, ...]:
-        known, now = self._found, self.placed.changes
+    def _constraint_states(self, pod: Pod, pod_class: PodClass) -> tuple[TopologySpreadState, ...]:
+        known, now = self._cached, self.node_pods.changes
         if known is None or known[:2] != (pod.key, now):
-            known = self._found = (
+            known = self._cached = (
                 pod.key,
                 now,
-                pod_topology_spread.hard_constraint_states(pod, shape, self.placed.without()),
+                pod_topology_spread.hard_constraint_states(pod, pod_class, self.node_pods.lister_without()),
             )
         return known[2]
 
@@ -234,11 +242,11 @@ class PodTopologySpread(NodeFilter, Prepares):
 class RemovedPods(Struct):
     """Keys of the pods that a preemption trial has removed from their nodes. Mutates."""
 
-    gone: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
 
-    def clone(self) -> "RemovedPods":
+    def copy(self) -> "RemovedPods":
         """An independent copy."""
-        return RemovedPods(set(self.gone))
+        return RemovedPods(set(self.removed))
 
 
 FILTER_TIMEOUT = 10
@@ -251,87 +259,87 @@ def filter_timeout(arguments: VolcanoArguments) -> int:
     return given if given >= 0 else FILTER_TIMEOUT
 
 
-class DynamicResourcesFilter(NodeFilter, Prepares, Reserves):
+class DynamicResourcesFilter(NodeFilter, PreFilterMixin, ReserveMixin):
     """kube-scheduler's DynamicResources filter for DRA claims."""
 
-    name, far = "DynamicResources", True
+    name, depends_on_other_nodes = "DynamicResources", True
 
     def __init__(self, session: VolcanoSession) -> None:
         super().__init__(session)
-        self._stock = session.stock
-        self._granted = session.granted
-        self._nodes = session.placed.nodes
+        self._inventory = session.inventory
+        self._allocations = session.claim_allocations
+        self._nodes = session.node_pods.nodes
 
-    def concerns(self, task: TaskInfo) -> bool:
+    def applies_to(self, task: TaskInfo) -> bool:
         return bool(task.pod.template.resource_claims)
 
-    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
-        return allocator.prefilter_rejection(task.pod, self._stock)
+    def prefilter(self, task: TaskInfo, pod_class: PodClass) -> str:
+        return allocator.prefilter_rejection(task.pod, self._inventory)
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        lacking = allocator.prefilter_rejection(task.pod, self._stock)
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
+        lacking = allocator.prefilter_rejection(task.pod, self._inventory)
         if lacking:
-            return self.final(lacking)
-        found = allocator.allocate_claims(task.pod, node, self._stock)
+            return self.unresolvable_status(lacking)
+        found = allocator.allocate_claims(task.pod, node, self._inventory)
         if not found.reason:
             return None
         return (
             PredicateStatus(PredicateCode.ERROR, found.reason, self.name)
             if found.is_error
-            else self.final(found.reason)
+            else self.unresolvable_status(found.reason)
         )
 
     def reserve(self, task: TaskInfo) -> None:
         node = self._nodes.get(task.node_name)
-        if node is None or not self.concerns(task) or allocator.prefilter_rejection(task.pod, self._stock):
+        if node is None or not self.applies_to(task) or allocator.prefilter_rejection(task.pod, self._inventory):
             return
-        found = allocator.allocate_claims(task.pod, node, self._stock)
+        found = allocator.allocate_claims(task.pod, node, self._inventory)
         if not found.reason:
-            self._granted[task.key] = found
-            self._stock.assume(task.key, found.allocations, found.shared)
+            self._allocations[task.key] = found
+            self._inventory.assume(task.key, found.allocations, found.shared)
 
     def release(self, task: TaskInfo) -> None:
-        if self._granted.pop(task.key, None) is not None:
-            self._stock.forget_assumed(task.key)
+        if self._allocations.pop(task.key, None) is not None:
+            self._inventory.forget_assumed(task.key)
 
 
-class MigInstances(NodeFilter, Reserves):
+class MigInstances(NodeFilter, ReserveMixin):
     """Rejects nodes without room for a task's MIG instances, and reserves these for tasks that get a node."""
 
     name = "MigInstances"
 
     def __init__(self, session: VolcanoSession) -> None:
         super().__init__(session)
-        self._given = session.instances
+        self._assigned = session.assigned_instances
         self._infos = session.nodes
-        divided = {name: node for name, node in session.placed.nodes.items() if DYNAMIC in node.annotations}
+        divided = {name: node for name, node in session.node_pods.nodes.items() if DYNAMIC in node.annotations}
         found = {name: division_of(one.allocatable, one.labels, one.annotations) for name, one in divided.items()}
         self._divisions = {name: one for name, one in found.items() if one is not None and one.dynamic}
 
-    def concerns(self, task: TaskInfo) -> bool:
+    def applies_to(self, task: TaskInfo) -> bool:
         return bool(self._divisions) and any(map(is_mig, task.pod.template.requests))
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
         division = self._divisions.get(node.name)
-        if division is None or self._choice(division, task, node.name) is not None:
+        if division is None or self._choose_instances(division, task, node.name) is not None:
             return None
-        asked = next(name for name in shape.requests if is_mig(name))
-        return self.resolvable(insufficient_reason(asked))
+        asked = next(name for name in pod_class.requests if is_mig(name))
+        return self.resolvable_status(insufficient_reason(asked))
 
     def reserve(self, task: TaskInfo) -> None:
         division = self._divisions.get(task.node_name)
-        if division is not None and task.key not in self._given and self.concerns(task):
-            found = self._choice(division, task, task.node_name)
+        if division is not None and task.key not in self._assigned and self.applies_to(task):
+            found = self._choose_instances(division, task, task.node_name)
             if found:
-                self._given[task.key] = found
+                self._assigned[task.key] = found
 
     def release(self, task: TaskInfo) -> None:
-        self._given.pop(task.key, None)
+        self._assigned.pop(task.key, None)
 
-    def _choice(self, division: Division, task: TaskInfo, node: str) -> tuple[MigInstance, ...] | None:
+    def _choose_instances(self, division: Division, task: TaskInfo, node: str) -> tuple[MigInstance, ...] | None:
         """The instances that the task would get beside all held ones, including those of terminating pods."""
         others = (one for one in self._infos[node].tasks.values() if one.key != task.key)
-        taken = {one for other in others for one in other.pod.slices or self._given.get(other.key, ())}
+        taken = {one for other in others for one in other.pod.slices or self._assigned.get(other.key, ())}
         return choose_instances(division, taken, requested_profiles(division, task.pod.template.requests))
 
 
@@ -342,39 +350,39 @@ BIND_TIMEOUT_ARGUMENT = "volumebinding.bindTimeoutSeconds"
 class VolumeFilter(NodeFilter):
     """A filter for pods with volume claims."""
 
-    far = True
+    depends_on_other_nodes = True
 
     def __init__(self, session: VolcanoSession) -> None:
         super().__init__(session)
         self.storage = session.storage
-        self.nodes: Mapping[str, Node] = session.placed.nodes
+        self.nodes: Mapping[str, Node] = session.node_pods.nodes
 
-    def concerns(self, task: TaskInfo) -> bool:
+    def applies_to(self, task: TaskInfo) -> bool:
         return bool(task.pod.template.volumes)
 
 
-class NodeVolumeLimits(VolumeFilter, Prepares):
+class NodeVolumeLimits(VolumeFilter, PreFilterMixin):
     """kube-scheduler's NodeVolumeLimits filter."""
 
     name = "NodeVolumeLimits"
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
-        others = self.placed.on(node.name).values()
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
+        others = self.node_pods.pods_on(node.name).values()
         reason = volumes.volume_limit_refusal(task.pod, node, others, self.storage)
-        return self.resolvable(reason) if reason else None
+        return self.resolvable_status(reason) if reason else None
 
 
-class VolumeZone(VolumeFilter, Prepares):
+class VolumeZone(VolumeFilter, PreFilterMixin):
     """kube-scheduler's VolumeZone filter."""
 
     name = "VolumeZone"
 
-    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
+    def prefilter(self, task: TaskInfo, pod_class: PodClass) -> str:
         return volumes.zone_prefilter_rejection(task.pod, self.storage)
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
         reason = volumes.zone_refusal(task.pod, node, self.storage)
-        return self.final(reason) if reason else None
+        return self.unresolvable_status(reason) if reason else None
 
 
 class VolumeBindingArguments(Struct, frozen=True):
@@ -388,10 +396,10 @@ class VolumeBindingArguments(Struct, frozen=True):
     """(utilization in percent, score of 0 to 10) by which volumes are scored, with StorageCapacityScoring."""
 
     @classmethod
-    def of(cls, arguments: VolcanoArguments, *, scores: bool = False) -> "VolumeBindingArguments":
+    def from_arguments(cls, arguments: VolcanoArguments, *, scores: bool = False) -> "VolumeBindingArguments":
         """Read the plugin's arguments; `scores` is the feature gate StorageCapacityScoring."""
         given = arguments.get("volumebinding.shape")
-        points = tuple(_point(one) for one in given) if scores and isinstance(given, list) else ()
+        points = tuple(_shape_point(one) for one in given) if scores and isinstance(given, list) else ()
         return cls(
             arguments.integer("volumebinding.weight", 1),
             arguments.integer(BIND_TIMEOUT_ARGUMENT, BIND_TIMEOUT),
@@ -399,14 +407,14 @@ class VolumeBindingArguments(Struct, frozen=True):
         )
 
 
-def _point(said: object) -> tuple[int, int]:
+def _shape_point(document: object) -> tuple[int, int]:
     """A point of the shape; the case of its keys does not matter."""
-    known = {str(key).lower(): value for key, value in said.items()} if isinstance(said, Mapping) else {}
+    known = {str(key).lower(): value for key, value in document.items()} if isinstance(document, Mapping) else {}
     point = VolcanoArguments(known)
     return point.integer("utilization", 0), point.integer("score", 0)
 
 
-def on_line(points: Sequence[tuple[int, int]], at: int) -> int:
+def interpolate(points: Sequence[tuple[int, int]], at: int) -> int:
     """Interpolate between (x, y) points at `at`; constant before the first and after the last one."""
     for number, (place, height) in enumerate(points):
         if at <= place:
@@ -417,23 +425,23 @@ def on_line(points: Sequence[tuple[int, int]], at: int) -> int:
     return points[-1][1]
 
 
-class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
+class VolumeBinding(VolumeFilter, PreFilterMixin, ReserveMixin, ScoreMixin):
     """kube-scheduler's VolumeBinding: bound claims restrict the nodes, and others are bound when the node is chosen."""
 
     name = "VolumeBinding"
 
     def __init__(self, session: VolcanoSession, arguments: VolumeBindingArguments) -> None:
         super().__init__(session)
-        self._promised = session.promised
+        self._assumed = session.assumed_volumes
         self.arguments = arguments
 
-    def prepare(self, task: TaskInfo, shape: PodClass) -> str:
+    def prefilter(self, task: TaskInfo, pod_class: PodClass) -> str:
         return volumes.prefilter_rejection(task.pod, self.storage)
 
-    def refuse(self, task: TaskInfo, shape: PodClass, node: Node) -> PredicateStatus | None:
+    def refusal(self, task: TaskInfo, pod_class: PodClass, node: Node) -> PredicateStatus | None:
         lacking = volumes.prefilter_rejection(task.pod, self.storage)
         reasons = (lacking,) if lacking else volumes.plan_volumes(task.pod, node, self.storage).reasons
-        return self.final(", ".join(reasons)) if reasons else None
+        return self.unresolvable_status(", ".join(reasons)) if reasons else None
 
     def reserve(self, task: TaskInfo) -> None:
         node = self.nodes.get(task.node_name)
@@ -441,11 +449,11 @@ class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
             return
         plan = volumes.plan_volumes(task.pod, node, self.storage)
         if plan.needs_binding:
-            self._promised[task.key] = plan
+            self._assumed[task.key] = plan
             self.storage.assume(plan)
 
     def release(self, task: TaskInfo) -> None:
-        plan = self._promised.pop(task.key, None)
+        plan = self._assumed.pop(task.key, None)
         if plan is not None:
             self.storage.forget_assumed(plan)
 
@@ -468,4 +476,4 @@ class VolumeBinding(VolumeFilter, Prepares, Reserves, Scores):
             there[volume.storage_class] += volume.storage
         points = [(used, score * 10) for used, score in self.arguments.shape]
         filled = [100 if not there[kind] else min(100, asked[kind] * 100 // there[kind]) for kind in there]
-        return math.floor(sum(on_line(points, used) for used in filled) / len(filled) + 0.5)
+        return math.floor(sum(interpolate(points, used) for used in filled) / len(filled) + 0.5)

@@ -33,11 +33,11 @@ from gpuconsole.scheduling.kube.scores import (
 from gpuconsole.scheduling.volcano.api.job import FitError, PredicateCode
 from gpuconsole.scheduling.volcano.api.node import NodeInfo, NodePods
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, qos_of
-from gpuconsole.scheduling.volcano.config import VolcanoArguments, resource_weights, span_of
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, parse_duration, resource_weights
 from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
-from gpuconsole.scheduling.volcano.session_plugins import always
+from gpuconsole.scheduling.volcano.session_plugins import depends_on_node_and_class
 
-WEIGHTS = {
+SCORE_WEIGHT_ARGUMENTS = {
     "NodeResourcesFit_LeastAllocated": ("leastrequested", 1),
     "NodeResourcesFit_MostAllocated": ("mostrequested", 0),
     "NodeResourcesBalancedAllocation": ("balancedresource", 1),
@@ -48,10 +48,10 @@ WEIGHTS = {
     "PodTopologySpread": ("podtopologyspread", 2),
 }
 """kube-scheduler's score → (the argument `NAME.weight` that sets its weight, the default weight)."""
-BALANCED = (CPU, MEMORY, GPU)
-AVOIDED = "PreferNoSchedule"
-Amounts = tuple[int | None, ...]
-"""What a node offers and what its pods request of the `BALANCED` resources; nodes with equal ones score equally."""
+BALANCED_RESOURCES = (CPU, MEMORY, GPU)
+AVOIDED_TAINT = "PreferNoSchedule"
+BalancedAmounts = tuple[int | None, ...]
+"""What a node offers and what its pods request of `BALANCED_RESOURCES`; nodes with equal ones score equally."""
 
 
 class NodeorderPlugin(VolcanoPlugin):
@@ -60,34 +60,41 @@ class NodeorderPlugin(VolcanoPlugin):
     name: ClassVar[str] = "nodeorder"
 
     def __init__(self, arguments: VolcanoArguments) -> None:
-        given = {score: arguments.integer(f"{name}.weight", weight) for score, (name, weight) in WEIGHTS.items()}
-        self.weights = {score: weight for score, weight in given.items() if weight}
+        parameters = {
+            score: arguments.integer(f"{name}.weight", weight)
+            for score, (name, weight) in SCORE_WEIGHT_ARGUMENTS.items()
+        }
+        self.weights = {score: weight for score, weight in parameters.items() if weight}
         """The scores that count, with their weights."""
-        self._shapes = PodClasses()
+        self._pod_classes = PodClasses()
 
     def on_session_open(self, session: VolcanoSession) -> None:
-        self._placed, self._around = session.placed, session.placed.without()
-        self._node_requests = NodeRequests(session.placed, self._shapes)
-        self._shunned = any(taint.effect == AVOIDED for node in session.placed.nodes.values() for taint in node.taints)
+        self._node_pods, self._pod_lister = session.node_pods, session.node_pods.lister_without()
+        self._node_requests = NodeRequests(session.node_pods, self._pod_classes)
+        self._tainted_nodes = any(
+            taint.effect == AVOIDED_TAINT for node in session.node_pods.nodes.values() for taint in node.taints
+        )
         """True if some node has a PreferNoSchedule taint."""
-        self._disliked: dict[PodClass, dict[str, int]] = {}
+        self._untolerated_counts: dict[PodClass, dict[str, int]] = {}
         """Untolerated PreferNoSchedule taints of each node, by class of pods: nodes do not change in a session."""
-        self._images = Images(session.placed.nodes.values())
+        self._images = Images(session.node_pods.nodes.values())
         session.functions.batch_node_order[self.name] = self.scores
 
     def scores(self, task: TaskInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
         """The weighted sum of kube-scheduler's scores, each 0 to 100, by node."""
         described = [node.node for node in nodes if node.node is not None]
-        shape = self._shapes.of(task.pod.template)
+        pod_class = self._pod_classes.of(task.pod.template)
         alone = [
-            (weight, formula) for score, weight in self.weights.items() if (formula := self._formula(score, shape))
+            (weight, formula)
+            for score, weight in self.weights.items()
+            if (formula := self._node_formula(score, pod_class))
         ]
-        totals = self._node_requests.each(
-            described, shape, lambda node: sum(weight * formula(node) for weight, formula in alone)
+        totals = self._node_requests.score_nodes(
+            described, pod_class, lambda node: sum(weight * formula(node) for weight, formula in alone)
         )
         level = 0
         for score, weight in self.weights.items():
-            values = self._score(score, task.pod, shape, described)
+            values = self._score(score, task.pod, pod_class, described)
             if isinstance(values, int):
                 level += weight * values
             else:
@@ -98,55 +105,57 @@ class NodeorderPlugin(VolcanoPlugin):
     def score(self, name: str, task: TaskInfo, nodes: Iterable[NodeInfo]) -> dict[str, float]:
         """One of kube-scheduler's scores, by its `name`, of each node by node name: 0 to 100."""
         described = [node.node for node in nodes if node.node is not None]
-        shape = self._shapes.of(task.pod.template)
-        formula = self._formula(name, shape)
+        pod_class = self._pod_classes.of(task.pod.template)
+        formula = self._node_formula(name, pod_class)
         if formula is not None:
             return {node.name: float(formula(node)) for node in described}
-        values = self._score(name, task.pod, shape, described)
+        values = self._score(name, task.pod, pod_class, described)
         if isinstance(values, int):
             return {node.name: float(values) for node in described}
         return {name: float(value) for name, value in values.items()}
 
-    def _formula(self, score: str, shape: PodClass) -> Callable[[Node], int] | None:
+    def _node_formula(self, score: str, pod_class: PodClass) -> Callable[[Node], int] | None:
         """The formula of a score that depends only on the node and its pods; None for other scores."""
         match score:
             case "NodeResourcesFit_LeastAllocated":
-                return lambda node: self._node_requests.allocation(node, shape, least_allocated)
+                return lambda node: self._node_requests.allocation_score(node, pod_class, least_allocated)
             case "NodeResourcesFit_MostAllocated":
-                return lambda node: self._node_requests.allocation(node, shape, most_allocated)
-            case "NodeResourcesBalancedAllocation" if any(shape.requests.get(name) for name in BALANCED):
-                return lambda node: self._node_requests.balance(node, shape)
+                return lambda node: self._node_requests.allocation_score(node, pod_class, most_allocated)
+            case "NodeResourcesBalancedAllocation" if any(pod_class.requests.get(name) for name in BALANCED_RESOURCES):
+                return lambda node: self._node_requests.balanced_score(node, pod_class)
         return None
 
-    def _score(self, score: str, pod: Pod, shape: PodClass, nodes: Sequence[Node]) -> Mapping[str, int] | int:
+    def _score(self, score: str, pod: Pod, pod_class: PodClass, nodes: Sequence[Node]) -> Mapping[str, int] | int:
         """A score that depends on more than the node, by node; one number if it is the same for all."""
         match score:
-            case "NodeAffinity" if shape.preferred:
-                return _scaled({node.name: preferred_weight(node, shape) for node in nodes})
+            case "NodeAffinity" if pod_class.preferred:
+                return _normalise({node.name: preferred_weight(node, pod_class) for node in nodes})
             case "ImageLocality" if self._images.has_images:
                 return {node.name: self._images.score(pod, node) for node in nodes}
-            case "InterPodAffinity" if self._placed.picky or has_pod_affinity(pod):
-                return inter_pod_affinity.scores(pod, nodes, self._around, hard_weight=0)
+            case "InterPodAffinity" if self._node_pods.pods_with_anti_affinity or has_pod_affinity(pod):
+                return inter_pod_affinity.scores(pod, nodes, self._pod_lister, hard_weight=0)
             case "TaintToleration":
-                return self._tolerance(shape, nodes)
+                return self._taint_toleration_scores(pod_class, nodes)
             case "PodTopologySpread" if pod.template.spread:
-                return pod_topology_spread.scores(pod, shape, nodes, self._around)
+                return pod_topology_spread.scores(pod, pod_class, nodes, self._pod_lister)
         return 0
 
-    def _tolerance(self, shape: PodClass, nodes: Sequence[Node]) -> Mapping[str, int] | int:
-        if not self._shunned:
+    def _taint_toleration_scores(self, pod_class: PodClass, nodes: Sequence[Node]) -> Mapping[str, int] | int:
+        if not self._tainted_nodes:
             return MAX_SCORE
-        known = self._disliked.get(shape)
+        known = self._untolerated_counts.get(pod_class)
         if known is None:
-            every = {name: untolerated_prefer_no_schedule(node, shape) for name, node in self._placed.nodes.items()}
-            known = self._disliked[shape] = every if any(every.values()) else {}
+            every = {
+                name: untolerated_prefer_no_schedule(node, pod_class) for name, node in self._node_pods.nodes.items()
+            }
+            known = self._untolerated_counts[pod_class] = every if any(every.values()) else {}
         if not known:
             return MAX_SCORE
-        disliked = _scaled({node.name: known[node.name] for node in nodes})
+        disliked = _normalise({node.name: known[node.name] for node in nodes})
         return {name: MAX_SCORE - value for name, value in disliked.items()}
 
 
-def _scaled(scores: Mapping[str, int]) -> dict[str, int]:
+def _normalise(scores: Mapping[str, int]) -> dict[str, int]:
     """Scores as a percentage of the highest (DefaultNormalizeScore)."""
     top = max(scores.values(), default=0)
     return {name: score * MAX_SCORE // top if top else 0 for name, score in scores.items()}
@@ -155,51 +164,51 @@ def _scaled(scores: Mapping[str, int]) -> dict[str, int]:
 class NodeRequests:
     """Requests of the pods on each node, as kube-scheduler's scores count them; cached until the node's pods change."""
 
-    def __init__(self, placed: NodePods, shapes: PodClasses) -> None:
-        self._placed = placed
-        self._shapes = shapes
-        self._known: dict[str, tuple[int, dict[str, int], dict[str, int], Amounts]] = {}
-        self._scored: dict[PodClass, tuple[int, dict[str, int], dict[Amounts, int]]] = {}
+    def __init__(self, placed: NodePods, pod_classes: PodClasses) -> None:
+        self._node_pods = placed
+        self._pod_classes = pod_classes
+        self._requests: dict[str, tuple[int, dict[str, int], dict[str, int], BalancedAmounts]] = {}
+        self._scores: dict[PodClass, tuple[int, dict[str, int], dict[BalancedAmounts, int]]] = {}
         """By class of pods: (length of the change log, score by node, score by amounts)."""
 
-    def each(self, nodes: Sequence[Node], shape: PodClass, measure: Callable[[Node], int]) -> dict[str, int]:
-        """A score of every node by `measure`, recomputed only where pods changed; equal pods (`shape`) share results.
+    def score_nodes(self, nodes: Sequence[Node], pod_class: PodClass, formula: Callable[[Node], int]) -> dict[str, int]:
+        """A score of every node by `formula`, recomputed only where pods changed; pods of a class share results.
 
         Nodes with the same amounts are measured once.
         """
-        log = self._placed.log
-        seen, known, equal_pods = self._scored.get(shape, (0, {}, {}))
+        log = self._node_pods.changed_nodes
+        seen, known, equal_pods = self._scores.get(pod_class, (0, {}, {}))
         for number in range(seen, len(log)):
             known.pop(log[number], None)
-        self._scored[shape] = len(log), known, equal_pods
+        self._scores[pod_class] = len(log), known, equal_pods
         for node in nodes:
             if node.name not in known:
-                amounts = self._sums(node)[3]
+                amounts = self._requests_of(node)[3]
                 score = equal_pods.get(amounts)
                 if score is None:
-                    score = equal_pods[amounts] = measure(node)
+                    score = equal_pods[amounts] = formula(node)
                 known[node.name] = score
         return {node.name: known[node.name] for node in nodes}
 
-    def allocation(self, node: Node, shape: PodClass, measure: Callable[[int, int], int]) -> int:
-        """The mean of a score formula for cpu and memory; `measure` gets (used with the pod, capacity)."""
-        counted = self._sums(node)[2]
+    def allocation_score(self, node: Node, pod_class: PodClass, formula: Callable[[int, int], int]) -> int:
+        """The mean of a score formula for cpu and memory; `formula` gets (used with the pod, capacity)."""
+        counted = self._requests_of(node)[2]
         found = [
-            measure(counted.get(name, 0) + shape.score_requests[name], node.allocatable[name])
+            formula(counted.get(name, 0) + pod_class.score_requests[name], node.allocatable[name])
             for name in (CPU, MEMORY)
             if node.allocatable.get(name)
         ]
         return sum(found) // len(found) if found else 0
 
-    def balance(self, node: Node, shape: PodClass) -> int:
+    def balanced_score(self, node: Node, pod_class: PodClass) -> int:
         """The balanced-allocation score: 100 · (1 − standard deviation of the used fractions of cpu, memory, GPUs).
 
         GPUs count only if the pod requests them.
         """
-        requested = self._sums(node)[1]
-        names = [name for name in BALANCED if name != GPU or shape.requests.get(GPU)]
+        requested = self._requests_of(node)[1]
+        names = [name for name in BALANCED_RESOURCES if name != GPU or pod_class.requests.get(GPU)]
         parts = [
-            min(1.0, (requested.get(name, 0) + shape.requests.get(name, 0)) / node.allocatable[name])
+            min(1.0, (requested.get(name, 0) + pod_class.requests.get(name, 0)) / node.allocatable[name])
             for name in names
             if node.allocatable.get(name)
         ]
@@ -210,16 +219,16 @@ class NodeRequests:
             deviation = math.sqrt(sum((part - mean) ** 2 for part in parts) / len(parts)) if len(parts) > 2 else 0.0
         return int((1 - deviation) * MAX_SCORE)
 
-    def _sums(self, node: Node) -> tuple[int, dict[str, int], dict[str, int], Amounts]:
+    def _requests_of(self, node: Node) -> tuple[int, dict[str, int], dict[str, int], BalancedAmounts]:
         """(version of the pods, requests, requests with defaults, all amounts that the formulas use)."""
-        version = self._placed.version(node.name)
-        known = self._known.get(node.name)
+        version = self._node_pods.version(node.name)
+        known = self._requests.get(node.name)
         if known is None or known[0] != version:
-            shapes = [self._shapes.of(pod.template) for pod in self._placed.on(node.name).values()]
-            requested, counted = add(*(s.requests for s in shapes)), add(*(s.score_requests for s in shapes))
-            offered, asked = map(node.allocatable.get, BALANCED), map(requested.get, BALANCED)
-            amounts = (*offered, *asked, *map(counted.get, BALANCED))
-            known = self._known[node.name] = version, requested, counted, amounts
+            pod_classes = [self._pod_classes.of(pod.template) for pod in self._node_pods.pods_on(node.name).values()]
+            requested, counted = add(*(s.requests for s in pod_classes)), add(*(s.score_requests for s in pod_classes))
+            offered, asked = map(node.allocatable.get, BALANCED_RESOURCES), map(requested.get, BALANCED_RESOURCES)
+            amounts = (*offered, *asked, *map(counted.get, BALANCED_RESOURCES))
+            known = self._requests[node.name] = version, requested, counted, amounts
         return known
 
 
@@ -231,26 +240,29 @@ class BinpackPlugin(VolcanoPlugin):
     def __init__(self, arguments: VolcanoArguments) -> None:
         self.weight = arguments.integer("binpack.weight", 1)
         self.weights = resource_weights(arguments, "binpack")
-        self._asking: TaskInfo | None = None
-        self._asked: list[tuple[str, int, float]] = []
+        self._scored_task: TaskInfo | None = None
+        self._scored_resources: list[tuple[str, int, float]] = []
         """Its requests for resources that have a weight: name, weight, amount."""
 
     def on_session_open(self, session: VolcanoSession) -> None:
         if self.weight:
             session.functions.node_order[self.name] = self.score
-            session.functions.alone[self.name] = always
+            session.functions.cacheable_tasks[self.name] = depends_on_node_and_class
 
     def score(self, task: TaskInfo, node: NodeInfo) -> float:
         """The node's score: 100 · weight · Σ w·(requested + used)/allocatable / Σ w; 0 if the task does not fit.
 
         Only resources that the task requests count.
         """
-        if self._asking is not task:
+        if self._scored_task is not task:
             request = task.request
             names = [name for name in request.names() if name in self.weights]
-            self._asking, self._asked = task, [(name, self.weights[name], request.get(name)) for name in names]
+            self._scored_task, self._scored_resources = (
+                task,
+                [(name, self.weights[name], request.get(name)) for name in names],
+            )
         total, weights = 0.0, 0
-        for name, weight, wanted in self._asked:
+        for name, weight, wanted in self._scored_resources:
             capacity = node.allocatable.get(name)
             weights += weight
             if capacity and weight:
@@ -274,7 +286,7 @@ class ResourceScoringStrategy(Struct, frozen=True):
     weight: int = 1
 
 
-class SpareShare(Struct, frozen=True):
+class SpareProportion(Struct, frozen=True):
     """How much must stay free for each free unit of a scarce resource: cores, and GB of memory."""
 
     cpu: float = 1.0
@@ -289,28 +301,28 @@ class ResourceStrategyFitPlugin(VolcanoPlugin):
     def __init__(self, arguments: VolcanoArguments) -> None:
         weight = arguments.integer("resourceStrategyFitWeight", DEFAULT_WEIGHT)
         self.weight = weight if weight >= 0 else DEFAULT_WEIGHT
-        self.strategies = strategies(arguments.get("resources"))
-        sra = _mapping(arguments.get("sra"))
-        self.scarce = _weights(sra) if sra.get("enable") is True else {}
-        self.scarce_weight = _whole(sra.get("weight"), 0) if sra.get("enable") is True else 0
-        proportional = _mapping(arguments.get("proportional"))
-        self.shares = _shares(proportional) if proportional.get("enable") is True else None
+        self.strategies = parse_strategies(arguments.get("resources"))
+        sra = _mapping_or_empty(arguments.get("sra"))
+        self.scarce = _scarce_weights(sra) if sra.get("enable") is True else {}
+        self.scarce_weight = _integer_or(sra.get("weight"), 0) if sra.get("enable") is True else 0
+        proportional = _mapping_or_empty(arguments.get("proportional"))
+        self.proportions = _parse_proportions(proportional) if proportional.get("enable") is True else None
 
     def on_session_open(self, session: VolcanoSession) -> None:
-        if self.shares is not None:
+        if self.proportions is not None:
             session.functions.predicates[self.name] = self._predicate
         if self.weight > 0 or self.scarce_weight > 0:
             session.functions.node_order[self.name] = self._score
-            session.functions.alone[self.name] = always
+            session.functions.cacheable_tasks[self.name] = depends_on_node_and_class
 
     def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
-        return unproportional(task, node, self.shares or {})
+        return proportion_refusal(task, node, self.proportions or {})
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:
-        total = fit_score(task, node, self.strategies, self.weight) if self.weight > 0 else 0.0
-        return total + (self._spared(task, node) if self.scarce_weight > 0 else 0.0)
+        total = resource_fit_score(task, node, self.strategies, self.weight) if self.weight > 0 else 0.0
+        return total + (self._scarce_resource_score(task, node) if self.scarce_weight > 0 else 0.0)
 
-    def _spared(self, task: TaskInfo, node: NodeInfo) -> float:
+    def _scarce_resource_score(self, task: TaskInfo, node: NodeInfo) -> float:
         """Higher for nodes with fewer scarce resources; 0 if the node lacks a resource that the task requests."""
         if any(node.allocatable.get(name) == 0 for name in task.request.names()):
             return 0.0
@@ -319,19 +331,19 @@ class ResourceStrategyFitPlugin(VolcanoPlugin):
         return (1.0 - score / total if total > 0 else score) * (MAX_SCORE * self.scarce_weight)
 
 
-def strategies(given: object) -> dict[str, ResourceScoringStrategy]:
+def parse_strategies(parameters: object) -> dict[str, ResourceScoringStrategy]:
     """The strategy of each resource or pattern (`nvidia.com/*`); for cpu and memory LeastAllocated if none are given.
 
     A pattern has one star, at its end and not alone; others are left out.
     """
-    listed = _mapping(given)
+    listed = _mapping_or_empty(parameters)
     if not listed:
         return {"cpu": ResourceScoringStrategy(), "memory": ResourceScoringStrategy()}
     result = {}
     for name, value in listed.items():
         if isinstance(name, str) and (name.count("*") == 0 or (len(name) > 1 and name.find("*") == len(name) - 1)):
-            asked = _mapping(value)
-            weight, kind = _whole(asked.get("weight"), 1), asked.get("type")
+            asked = _mapping_or_empty(value)
+            weight, kind = _integer_or(asked.get("weight"), 1), asked.get("type")
             result[name] = ResourceScoringStrategy(MOST if kind == MOST else LEAST, weight if weight > 0 else 1)
     return result
 
@@ -367,12 +379,14 @@ def least_requested(requested: float, used: float, capacity: float, weight: int)
 FORMULAS = {MOST: most_requested, LEAST: least_requested}
 
 
-def fit_score(task: TaskInfo, node: NodeInfo, listed: Mapping[str, ResourceScoringStrategy], weight: int) -> float:
+def resource_fit_score(
+    task: TaskInfo, node: NodeInfo, listed: Mapping[str, ResourceScoringStrategy], weight: int
+) -> float:
     """The node's score: 100 · weight · weighted mean over the requested resources; 0 if the task does not fit.
 
     A pod's annotations can replace the strategies by one with its own weights; if they are invalid the score is 0.
     """
-    own = _own_strategies(task)
+    own = _pod_strategies(task)
     if own is None:
         return 0.0
     total, weights = 0.0, 0
@@ -391,7 +405,7 @@ def fit_score(task: TaskInfo, node: NodeInfo, listed: Mapping[str, ResourceScori
     return (total / weights if weights > 0 else total) * (MAX_SCORE * weight)
 
 
-def _own_strategies(task: TaskInfo) -> Mapping[str, ResourceScoringStrategy] | None:
+def _pod_strategies(task: TaskInfo) -> Mapping[str, ResourceScoringStrategy] | None:
     """The strategies in the pod's annotations; empty without any, None if they are invalid."""
     kind = task.pod.annotations.get(TYPE_ANNOTATION, "")
     if not kind:
@@ -408,7 +422,7 @@ def _own_strategies(task: TaskInfo) -> Mapping[str, ResourceScoringStrategy] | N
     }
 
 
-def unproportional(task: TaskInfo, node: NodeInfo, shares: Mapping[str, SpareShare]) -> FitError | None:
+def proportion_refusal(task: TaskInfo, node: NodeInfo, shares: Mapping[str, SpareProportion]) -> FitError | None:
     """Why a task without scarce resources would leave too little cpu or memory for free scarce ones; None if not."""
     if any(task.request.get(name) > 0 for name in shares):
         return None
@@ -419,44 +433,46 @@ def unproportional(task: TaskInfo, node: NodeInfo, shares: Mapping[str, SpareSha
         cpu, memory = free * share.cpu, free * share.memory * 1000 * 1000
         if node.idle.cpu - task.request.cpu < cpu or node.idle.memory - task.request.memory < memory:
             reason = f"proportional of resource {name} check failed"
-            return FitError.saying(PredicateCode.UNRESOLVABLE, reason, plugin=ResourceStrategyFitPlugin.name)
+            return FitError.from_reasons(PredicateCode.UNRESOLVABLE, reason, plugin=ResourceStrategyFitPlugin.name)
     return None
 
 
-def _names(given: Mapping[object, object]) -> list[str]:
-    text = given.get("resources")
+def _scarce_names(parameters: Mapping[object, object]) -> list[str]:
+    text = parameters.get("resources")
     return [name.strip() for name in text.split(",") if name.strip()] if isinstance(text, str) else []
 
 
-def _weights(given: Mapping[object, object]) -> dict[str, int]:
-    listed = _mapping(given.get("resourceWeight"))
-    weights = {name: _whole(listed.get(name), 1) for name in _names(given)}
+def _scarce_weights(parameters: Mapping[object, object]) -> dict[str, int]:
+    listed = _mapping_or_empty(parameters.get("resourceWeight"))
+    weights = {name: _integer_or(listed.get(name), 1) for name in _scarce_names(parameters)}
     return {name: weight if weight >= 0 else 1 for name, weight in weights.items()}
 
 
-def _shares(given: Mapping[object, object]) -> dict[str, SpareShare]:
-    listed = _mapping(given.get("resourceProportion"))
+def _parse_proportions(parameters: Mapping[object, object]) -> dict[str, SpareProportion]:
+    listed = _mapping_or_empty(parameters.get("resourceProportion"))
     return {
-        name: SpareShare(_rate(listed.get(f"{name}.cpu")), _rate(listed.get(f"{name}.memory")))
-        for name in _names(given)
+        name: SpareProportion(
+            _non_negative_or_one(listed.get(f"{name}.cpu")), _non_negative_or_one(listed.get(f"{name}.memory"))
+        )
+        for name in _scarce_names(parameters)
     }
 
 
-def _rate(value: object) -> float:
+def _non_negative_or_one(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else 1.0
 
 
-def _mapping(value: object) -> Mapping[object, object]:
+def _mapping_or_empty(value: object) -> Mapping[object, object]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _whole(value: object, base: int) -> int:
+def _integer_or(value: object, base: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else base
 
 
 METRICS_PERIOD = "10m"
 """Period over which a node's load is averaged (NODE_METRICS_PERIOD)."""
-FRESH = 5 * MINUTE
+MAX_MEASUREMENT_AGE = 5 * MINUTE
 """Age from which measurements are ignored."""
 CPU_EXCEEDED = "the CPU load of the node exceeds the upper limit."
 MEMORY_EXCEEDED = "the memory load of the node exceeds the upper limit."
@@ -471,51 +487,51 @@ class UsagePlugin(VolcanoPlugin):
         self.weight = arguments.integer("usage.weight", 5)
         self.cpu_weight = arguments.integer("cpu.weight", 1)
         self.memory_weight = arguments.integer("memory.weight", 1)
-        given = arguments.get("thresholds")
-        thresholds = given if isinstance(given, Mapping) else {}
-        self.cpu_most = _percent(thresholds, "cpu")
-        self.memory_most = _percent(thresholds, "mem")
+        parameters = arguments.get("thresholds")
+        thresholds = parameters if isinstance(parameters, Mapping) else {}
+        self.max_cpu = _threshold(thresholds, "cpu")
+        self.max_memory = _threshold(thresholds, "mem")
 
     def on_session_open(self, session: VolcanoSession) -> None:
         self._session = session
         session.functions.predicates[self.name] = self._predicate
         session.functions.node_order[self.name] = self._score
-        session.functions.alone[self.name] = always
+        session.functions.cacheable_tasks[self.name] = depends_on_node_and_class
 
-    def _fresh(self, node: NodeInfo) -> bool:
-        return self._session.now - node.usage.measured <= FRESH
+    def _is_fresh(self, node: NodeInfo) -> bool:
+        return self._session.now - node.usage.measured <= MAX_MEASUREMENT_AGE
 
     def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
-        if not self._fresh(node):
+        if not self._is_fresh(node):
             return None
-        if node.usage.cpu.get(METRICS_PERIOD, 0.0) > self.cpu_most:
-            return FitError.saying(PredicateCode.UNRESOLVABLE, CPU_EXCEEDED, plugin=self.name)
-        if node.usage.memory.get(METRICS_PERIOD, 0.0) > self.memory_most:
-            return FitError.saying(PredicateCode.UNRESOLVABLE, MEMORY_EXCEEDED, plugin=self.name)
+        if node.usage.cpu.get(METRICS_PERIOD, 0.0) > self.max_cpu:
+            return FitError.from_reasons(PredicateCode.UNRESOLVABLE, CPU_EXCEEDED, plugin=self.name)
+        if node.usage.memory.get(METRICS_PERIOD, 0.0) > self.max_memory:
+            return FitError.from_reasons(PredicateCode.UNRESOLVABLE, MEMORY_EXCEEDED, plugin=self.name)
         return None
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:
         """100 · weight · weighted mean of the free fractions of cpu and memory; 0 if they are unknown or stale."""
         cpu, memory = node.usage.cpu.get(METRICS_PERIOD), node.usage.memory.get(METRICS_PERIOD)
         weights = self.cpu_weight + self.memory_weight
-        if not self._fresh(node) or cpu is None or memory is None or not weights:
+        if not self._is_fresh(node) or cpu is None or memory is None or not weights:
             return 0.0
         free = (100 - cpu) / 100 * self.cpu_weight + (100 - memory) / 100 * self.memory_weight
         return free / weights * (MAX_SCORE * self.weight)
 
 
-def _percent(thresholds: Mapping[object, object], name: str) -> float:
+def _threshold(thresholds: Mapping[object, object], name: str) -> float:
     """80 if it is missing; 0 for anything but a whole number."""
     value = thresholds.get(name, 80)
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else 0.0
 
 
-INTERVAL = 5 * MINUTE
+EVICTION_INTERVAL = 5 * MINUTE
 """Default time between two evictions by the rescheduling plugin."""
 RESCHEDULING_PERIOD = "5m"
 """Default period over which the rescheduling plugin averages load."""
-STRATEGY = "lowNodeUtilization"
-NAMES = (CPU, MEMORY)
+LOW_NODE_UTILIZATION = "lowNodeUtilization"
+LOAD_NAMES = (CPU, MEMORY)
 
 
 class ReschedulingPlugin(VolcanoPlugin):
@@ -528,38 +544,42 @@ class ReschedulingPlugin(VolcanoPlugin):
     name: ClassVar[str] = "rescheduling"
 
     def __init__(self, arguments: VolcanoArguments) -> None:
-        interval = span_of(arguments.text("interval", ""))
-        self.interval = INTERVAL if interval is None else interval
+        interval = parse_duration(arguments.text("interval", ""))
+        self.interval = EVICTION_INTERVAL if interval is None else interval
         self.period = arguments.text("metricsPeriod", RESCHEDULING_PERIOD) or RESCHEDULING_PERIOD
-        self.strategies = _strategies(arguments.get("strategies"))
+        self.strategies = _read_strategies(arguments.get("strategies"))
 
     def on_session_open(self, session: VolcanoSession) -> None:
         self._session = session
-        last = session.kept.setdefault(self.name, session.now)
+        last = session.last_runs.setdefault(self.name, session.now)
         if last + self.interval >= session.now:
             return
-        session.kept[self.name] = session.now
-        session.functions.victim_tasks[self.name] = [self._chooser(given) for given in self.strategies]
+        session.last_runs[self.name] = session.now
+        session.functions.victim_tasks[self.name] = [
+            self._victim_function(parameters) for parameters in self.strategies
+        ]
 
-    def _chooser(self, given: Mapping[object, object]) -> Callable[[list[TaskInfo]], list[TaskInfo]]:
-        return lambda tasks: self._moved(tasks, given)
+    def _victim_function(self, parameters: Mapping[object, object]) -> Callable[[list[TaskInfo]], list[TaskInfo]]:
+        return lambda tasks: self._find_victims(tasks, parameters)
 
-    def _moved(self, tasks: list[TaskInfo], given: Mapping[object, object]) -> list[TaskInfo]:
+    def _find_victims(self, tasks: list[TaskInfo], parameters: Mapping[object, object]) -> list[TaskInfo]:
         """Victims on the busiest nodes first, the least important first, until a node is no longer busy."""
-        low, target = _thresholds(given, "thresholds"), _thresholds(given, "targetThresholds")
+        low, target_load = _read_thresholds(parameters, "thresholds"), _read_thresholds(parameters, "targetThresholds")
         loads = {name: self._loads(info) for name, info in self._session.nodes.items() if info.node is not None}
         idle = [name for name, load in loads.items() if self._is_idle(name, load, low)]
-        busy = [name for name, load in loads.items() if name not in idle and _exceeds(load, target)]
+        busy = [name for name, load in loads.items() if name not in idle and _is_above(load, target_load)]
         if not idle or not busy:
             return []
-        room = dict.fromkeys(NAMES, 0.0)
+        room = dict.fromkeys(LOAD_NAMES, 0.0)
         for name in idle:
-            for one in NAMES:
-                room[one] += (target[one] - loads[name][one]) * self._session.nodes[name].allocatable.get(one) / 100
+            for one in LOAD_NAMES:
+                room[one] += (
+                    (target_load[one] - loads[name][one]) * self._session.nodes[name].allocatable.get(one) / 100
+                )
         candidates = {task.key: task for task in tasks}
         victims: list[TaskInfo] = []
         for name in sorted(busy, key=lambda name: (-sum(loads[name].values()), name)):
-            victims += _relieved(self._session.nodes[name], loads[name], target, room, candidates)
+            victims += _node_victims(self._session.nodes[name], loads[name], target_load, room, candidates)
         return victims
 
     def _loads(self, info: NodeInfo) -> dict[str, float]:
@@ -567,42 +587,42 @@ class ReschedulingPlugin(VolcanoPlugin):
 
     def _is_idle(self, name: str, load: Mapping[str, float], low: Mapping[str, float]) -> bool:
         node = self._session.nodes[name].node
-        return node is not None and not node.unschedulable and all(load[one] < low[one] for one in NAMES)
+        return node is not None and not node.unschedulable and all(load[one] < low[one] for one in LOAD_NAMES)
 
 
-def _relieved(
+def _node_victims(
     info: NodeInfo,
     load: dict[str, float],
-    target: Mapping[str, float],
+    target_load: Mapping[str, float],
     room: dict[str, float],
     candidates: Mapping[str, TaskInfo],
 ) -> Iterable[TaskInfo]:
     """Victims on one node; each reduces the node's load and the room elsewhere."""
     order = sorted(info.tasks.values(), key=lambda one: (one.pod.priority, qos_of(one.pod.template), one.key))
     for task in order:
-        if not any(load[name] >= target[name] for name in NAMES) or not all(room.values()):
+        if not any(load[name] >= target_load[name] for name in LOAD_NAMES) or not all(room.values()):
             return
         if task.key in candidates:
-            for name in NAMES:
+            for name in LOAD_NAMES:
                 amount = task.request.get(name)
                 room[name] -= amount
                 load[name] -= amount * 100 / info.capacity.get(name)
             yield candidates[task.key]
 
 
-def _exceeds(load: Mapping[str, float], target: Mapping[str, float]) -> bool:
-    return any(load[name] > target[name] for name in NAMES)
+def _is_above(load: Mapping[str, float], target_load: Mapping[str, float]) -> bool:
+    return any(load[name] > target_load[name] for name in LOAD_NAMES)
 
 
-def _thresholds(given: Mapping[object, object], key: str) -> dict[str, float]:
-    listed = given.get(key)
+def _read_thresholds(parameters: Mapping[object, object], key: str) -> dict[str, float]:
+    listed = parameters.get(key)
     known = listed if isinstance(listed, Mapping) else {}
-    return {name: float(known[name]) if isinstance(known.get(name), int) else 100.0 for name in NAMES}
+    return {name: float(known[name]) if isinstance(known.get(name), int) else 100.0 for name in LOAD_NAMES}
 
 
-def _strategies(given: object) -> list[Mapping[object, object]]:
+def _read_strategies(parameters: object) -> list[Mapping[object, object]]:
     """Parameters of the known strategies; the default one if none are listed."""
-    if not isinstance(given, list) or not given:
+    if not isinstance(parameters, list) or not parameters:
         return [{}]
-    known = [one for one in given if isinstance(one, Mapping) and one.get("name") == STRATEGY]
+    known = [one for one in parameters if isinstance(one, Mapping) and one.get("name") == LOW_NODE_UTILIZATION]
     return [one["params"] if isinstance(one.get("params"), Mapping) else {} for one in known]

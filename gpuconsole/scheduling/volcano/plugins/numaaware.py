@@ -23,78 +23,81 @@ from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import EventHandler
 
 
-class Hint(Struct, frozen=True):
+class TopologyHint(Struct, frozen=True):
     """A set of NUMA nodes that can satisfy a request; `nodes` is a bit mask, None for any nodes."""
 
     nodes: int | None = None
     preferred: bool = False
 
 
-Hints = Mapping[str, Sequence[Hint] | None]
+ProviderHints = Mapping[str, Sequence[TopologyHint] | None]
 """One provider's hints by resource; None means no preference, an empty list that no NUMA nodes suffice."""
 
 
-def decide(policy: str, numa: Iterable[int], providers: Iterable[Hints]) -> tuple[Hint, bool]:
+def merge_hints(policy: str, numa: Iterable[int], providers: Iterable[ProviderHints]) -> tuple[TopologyHint, bool]:
     """Merge the providers' hints by the topology policy; returns the best, and whether the container is admitted."""
     if policy not in ("best-effort", "restricted", "single-numa-node"):
-        return Hint(), True
-    wishes = list(_wishes(providers))
+        return TopologyHint(), True
+    hints_by_request = list(_hints_by_request(providers))
     if policy == "single-numa-node":
-        wishes = [[hint for hint in listed if _is_single(hint)] for listed in wishes]
-    best = merged(numa, wishes)
-    return best, policy == "best-effort" or best.preferred
+        hints_by_request = [[hint for hint in listed if _is_single_node(hint)] for listed in hints_by_request]
+    best_hint = best_combination(numa, hints_by_request)
+    return best_hint, policy == "best-effort" or best_hint.preferred
 
 
-def _wishes(providers: Iterable[Hints]) -> Iterable[Sequence[Hint]]:
+def _hints_by_request(providers: Iterable[ProviderHints]) -> Iterable[Sequence[TopologyHint]]:
     for hints in providers:
         if not hints:
-            yield [Hint(None, True)]
+            yield [TopologyHint(None, True)]
         for _, listed in sorted(hints.items()):
-            yield [Hint(None, True)] if listed is None else listed or [Hint(None, False)]
+            yield [TopologyHint(None, True)] if listed is None else listed or [TopologyHint(None, False)]
 
 
-def _is_single(hint: Hint) -> bool:
+def _is_single_node(hint: TopologyHint) -> bool:
     return hint.preferred and (hint.nodes is None or hint.nodes.bit_count() == 1)
 
 
-def merged(numa: Iterable[int], wishes: Sequence[Sequence[Hint]]) -> Hint:
+def best_combination(numa: Iterable[int], hints_by_request: Sequence[Sequence[TopologyHint]]) -> TopologyHint:
     """The best combination of one hint per request: preferred before others, then the fewest NUMA nodes.
 
     If no combination has common nodes, the hint has all nodes and is not preferred.
     """
     every = sum(1 << number for number in numa)
-    best = Hint(every, False)
-    for choice in product(*wishes):
+    best_hint = TopologyHint(every, False)
+    for choice in product(*hints_by_request):
         nodes, preferred = every, True
         for hint in choice:
             nodes &= every if hint.nodes is None else hint.nodes
             preferred = preferred and hint.preferred
-        found = Hint(nodes, preferred)
-        if nodes and (found.preferred, _narrowness(nodes)) > (best.preferred, _narrowness(best.nodes or 0)):
-            best = found
-    return best
+        found = TopologyHint(nodes, preferred)
+        if nodes and (found.preferred, _narrowness_key(nodes)) > (
+            best_hint.preferred,
+            _narrowness_key(best_hint.nodes or 0),
+        ):
+            best_hint = found
+    return best_hint
 
 
-def _narrowness(nodes: int) -> tuple[int, int]:
+def _narrowness_key(nodes: int) -> tuple[int, int]:
     """Greater for fewer nodes, and among equals for lower numbers (bitmask.IsNarrowerThan)."""
     return -nodes.bit_count(), -nodes
 
 
-def whole_cpus(container: Container) -> int:
+def exclusive_cpus(container: Container) -> int:
     """How many exclusive CPUs the container gets: its request if that is a whole number, else 0."""
     amount = container.effective.get(CPU, 0)
     return 0 if amount % 1000 else amount // 1000
 
 
-def hints(container: Container, topology: Numatopology, free: Set[int]) -> list[Hint] | None:
+def cpu_hints(container: Container, topology: Numatopology, free: Set[int]) -> list[TopologyHint] | None:
     """Sets of NUMA nodes with enough free CPUs; preferred are those of the fewest nodes that have enough CPUs at all.
 
     None if the container gets no exclusive CPUs.
     """
-    wanted = whole_cpus(container)
+    wanted = exclusive_cpus(container)
     if not wanted:
         return None
-    available = free - reserved(topology)
+    available = free - reserved_cpus(topology)
     numa = sorted({place.numa for place in topology.cpus.values()})
     least, found = len(numa), []
     for size in range(1, len(numa) + 1):
@@ -104,26 +107,28 @@ def hints(container: Container, topology: Numatopology, free: Set[int]) -> list[
                 least = min(least, size)
             if len(inside & available) >= wanted:
                 found.append(sum(1 << number for number in chosen))
-    return [Hint(nodes, nodes.bit_count() == least) for nodes in found]
+    return [TopologyHint(nodes, nodes.bit_count() == least) for nodes in found]
 
 
-def assign(container: Container, topology: Numatopology, free: Set[int], best: Hint) -> frozenset[int]:
+def assign_cpus(
+    container: Container, topology: Numatopology, free: Set[int], best_hint: TopologyHint
+) -> frozenset[int]:
     """The CPUs that the container gets: in the hinted NUMA nodes first, then elsewhere; none if there are too few."""
-    wanted, available = whole_cpus(container), free - reserved(topology)
+    wanted, available = exclusive_cpus(container), free - reserved_cpus(topology)
     taken: frozenset[int] = frozenset()
-    if best.nodes is not None:
-        aligned = {cpu for cpu in available if best.nodes >> topology.cpus[cpu].numa & 1}
-        taken = take(topology, aligned, min(wanted, len(aligned))) or frozenset()
-    rest = take(topology, available - taken, wanted - len(taken))
+    if best_hint.nodes is not None:
+        aligned = {cpu for cpu in available if best_hint.nodes >> topology.cpus[cpu].numa & 1}
+        taken = take_by_topology(topology, aligned, min(wanted, len(aligned))) or frozenset()
+    rest = take_by_topology(topology, available - taken, wanted - len(taken))
     return frozenset() if rest is None else taken | rest
 
 
-def reserved(topology: Numatopology) -> frozenset[int]:
+def reserved_cpus(topology: Numatopology) -> frozenset[int]:
     """CPUs that are reserved for the node, rounded up to whole ones."""
-    return take(topology, set(topology.cpus), -(-topology.reserved_cpu // 1000)) or frozenset()
+    return take_by_topology(topology, set(topology.cpus), -(-topology.reserved_cpu // 1000)) or frozenset()
 
 
-def take(topology: Numatopology, available: Set[int], count: int) -> frozenset[int] | None:
+def take_by_topology(topology: Numatopology, available: Set[int], count: int) -> frozenset[int] | None:
     """`count` CPUs: whole sockets, then whole cores, then threads of cores that are in use; None if there are too few.
 
     takeByTopology of Volcano's cpumanager, which takes a socket or core as free if its number is also that of a free
@@ -145,19 +150,19 @@ def take(topology: Numatopology, available: Set[int], count: int) -> frozenset[i
     def left() -> set[int]:
         return set(available) - taken
 
-    fill(_sockets(topology, left()), per_socket)
-    fill(_cores(topology, left()), per_core)
+    fill(_free_sockets(topology, left()), per_socket)
+    fill(_free_cores(topology, left()), per_core)
     while len(taken) < count:
-        fill(_threads(topology, left(), taken), 1)
+        fill(_free_threads(topology, left(), taken), 1)
     return frozenset(taken)
 
 
-def _sockets(topology: Numatopology, free: set[int]) -> list[set[int]]:
+def _free_sockets(topology: Numatopology, free: set[int]) -> list[set[int]]:
     numbers = {topology.cpus[cpu].socket for cpu in free} & free
     return [{cpu for cpu in free if topology.cpus[cpu].socket == number} for number in sorted(numbers)]
 
 
-def _cores(topology: Numatopology, free: set[int]) -> list[set[int]]:
+def _free_cores(topology: Numatopology, free: set[int]) -> list[set[int]]:
     by_socket: dict[int, set[int]] = {}
     for cpu in free:
         by_socket.setdefault(topology.cpus[cpu].socket, set()).add(topology.cpus[cpu].core)
@@ -166,7 +171,7 @@ def _cores(topology: Numatopology, free: set[int]) -> list[set[int]]:
     return [{cpu for cpu in free if topology.cpus[cpu].core == core} for socket in order for core in whole[socket]]
 
 
-def _threads(topology: Numatopology, free: set[int], taken: set[int]) -> list[set[int]]:
+def _free_threads(topology: Numatopology, free: set[int], taken: set[int]) -> list[set[int]]:
     """Single CPUs: on sockets with CPUs that are taken, then of fuller sockets and cores."""
     cores = sorted({topology.cpus[cpu].core for cpu in free})
 
@@ -189,7 +194,7 @@ def _threads(topology: Numatopology, free: set[int], taken: set[int]) -> list[se
 
 
 MAX_SCORE = 100
-NONE = ("", "none")
+NO_CPUS = ("", "none")
 
 
 class NumaAwarePlugin(VolcanoPlugin):
@@ -218,42 +223,44 @@ class NumaAwarePlugin(VolcanoPlugin):
         if qos_of(task.pod.template) is not Qos.GUARANTEED:
             return None
         asked = task.pod.annotations.get(NUMA_POLICY, "")
-        reason = _unfit(asked, topology)
-        if asked not in NONE and reason:
-            return FitError.saying(PredicateCode.ERROR, reason)
-        if topology is None or topology.cpu_policy != "static" or topology.topology_policy in NONE:
+        reason = _policy_refusal(asked, topology)
+        if asked not in NO_CPUS and reason:
+            return FitError.from_reasons(PredicateCode.ERROR, reason)
+        if topology is None or topology.cpu_policy != "static" or topology.topology_policy in NO_CPUS:
             return None
-        return self._plan(task, node.name, topology)
+        return self._plan_cpus(task, node.name, topology)
 
-    def _plan(self, task: TaskInfo, node: str, topology: Numatopology) -> FitError | None:
+    def _plan_cpus(self, task: TaskInfo, node: str, topology: Numatopology) -> FitError | None:
         """Find CPUs for each container in turn."""
         free, given = self._free[node], frozenset[int]()
         numa = {place.numa for place in topology.cpus.values()}
         for container in task.pod.template.containers:
-            wishes = hints(container, topology, free)
-            best, admitted = decide(topology.topology_policy, numa, [{} if wishes is None else {CPU: wishes}])
+            hints_by_request = cpu_hints(container, topology, free)
+            best_hint, admitted = merge_hints(
+                topology.topology_policy, numa, [{} if hints_by_request is None else {CPU: hints_by_request}]
+            )
             if not admitted:
                 reason = f"container {container.name} cannot be assigned by numa"
-                return FitError.saying(PredicateCode.UNRESOLVABLE, reason, plugin=self.name)
-            taken = assign(container, topology, free, best)
+                return FitError.from_reasons(PredicateCode.UNRESOLVABLE, reason, plugin=self.name)
+            taken = assign_cpus(container, topology, free, best_hint)
             free, given = free - taken, given | taken
         self._planned[task.uid, node] = given
         return None
 
     def _scores(self, task: TaskInfo, nodes: list[NodeInfo]) -> dict[str, float]:
         """Higher for fewer NUMA nodes with the task's CPUs; only for tasks that name a policy."""
-        if task.pod.annotations.get(NUMA_POLICY, "") in NONE or not any(
+        if task.pod.annotations.get(NUMA_POLICY, "") in NO_CPUS or not any(
             (task.uid, n.name) in self._planned for n in nodes
         ):
             return {}
-        spread = {node.name: self._spread(task.uid, node.name) for node in nodes}
+        spread = {node.name: self._count_numa_nodes(task.uid, node.name) for node in nodes}
         most = max(spread.values())
         return {
             name: float((MAX_SCORE - (MAX_SCORE * count // most if most else 0)) * self.weight)
             for name, count in spread.items()
         }
 
-    def _spread(self, uid: str, node: str) -> int:
+    def _count_numa_nodes(self, uid: str, node: str) -> int:
         return len({self._numa[node].cpus[cpu].numa for cpu in self._planned.get((uid, node), ())})
 
     def _allocated(self, task: TaskInfo) -> None:
@@ -265,7 +272,7 @@ class NumaAwarePlugin(VolcanoPlugin):
             self._free[task.node_name] |= self._planned.get((task.uid, task.node_name), frozenset())
 
 
-def _unfit(asked: str, topology: Numatopology | None) -> str:
+def _policy_refusal(asked: str, topology: Numatopology | None) -> str:
     """Why a node cannot satisfy the policy that a pod names; empty if it can."""
     if topology is None:
         return "numa info is empty"

@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.volcano.api.job import POD_NUMBER_EXCEEDED, FitError, JobInfo, PredicateCode, PredicateStatus
 from gpuconsole.scheduling.volcano.api.node import NodeInfo
 from gpuconsole.scheduling.volcano.api.task import TaskInfo, TaskStatus
-from gpuconsole.scheduling.volcano.config import VolcanoArguments, span_of
+from gpuconsole.scheduling.volcano.config import VolcanoArguments, parse_duration
 from gpuconsole.scheduling.volcano.plugins.node_filters import (
     DynamicResourcesFilter,
     InterPodAffinity,
@@ -28,19 +28,25 @@ from gpuconsole.scheduling.volcano.plugins.node_filters import (
     NodeUnschedulable,
     NodeVolumeLimits,
     PodTopologySpread,
-    Prepares,
+    PreFilterMixin,
     RemovedPods,
-    Reserves,
-    Scores,
+    ReserveMixin,
+    ScoreMixin,
     TaintToleration,
     VolumeBinding,
     VolumeBindingArguments,
     VolumeZone,
 )
 from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
-from gpuconsole.scheduling.volcano.session_plugins import PERMIT, REJECT, EventHandler, Victims, always
+from gpuconsole.scheduling.volcano.session_plugins import (
+    PERMIT,
+    REJECT,
+    EventHandler,
+    VictimsVote,
+    depends_on_node_and_class,
+)
 
-SWITCHES: tuple[tuple[str, Callable[[VolcanoSession], NodeFilter]], ...] = (
+FILTER_SWITCHES: tuple[tuple[str, Callable[[VolcanoSession], NodeFilter]], ...] = (
     ("", NodeUnschedulable),
     ("predicate.NodeAffinityEnable", NodeAffinity),
     ("predicate.NodePortsEnable", NodePorts),
@@ -51,7 +57,7 @@ SWITCHES: tuple[tuple[str, Callable[[VolcanoSession], NodeFilter]], ...] = (
     ("predicate.PodTopologySpreadEnable", PodTopologySpread),
 )
 """The arguments that switch filters off, and the filters in order of evaluation."""
-VOLUMES = "predicate.VolumeBindingEnable"
+VOLUME_FILTERS = "predicate.VolumeBindingEnable"
 
 
 class PredicatesPlugin(VolcanoPlugin):
@@ -65,57 +71,59 @@ class PredicatesPlugin(VolcanoPlugin):
 
     def __init__(self, arguments: VolcanoArguments) -> None:
         self._arguments = arguments
-        self._shapes = PodClasses()
-        self._active: tuple[str, int, list[NodeFilter]] | None = None
-        self._refused: dict[PodClass, dict[str, PredicateStatus | None]] = {}
-        self._by_wish: dict[tuple[object, ...], dict[str, PredicateStatus | None]] = {}
-        self._unprepared: dict[str, str] = {}
+        self._pod_classes = PodClasses()
+        self._applicable: tuple[str, int, list[NodeFilter]] | None = None
+        self._stable_results: dict[PodClass, dict[str, PredicateStatus | None]] = {}
+        self._results_by_constraints: dict[tuple[object, ...], dict[str, PredicateStatus | None]] = {}
+        self._prefilter_reasons: dict[str, str] = {}
 
     def on_session_open(self, session: VolcanoSession) -> None:
-        self._placed = placed = session.placed
-        self._refused, self._by_wish = {}, {}
-        self.filters = list(self._make(session))
-        self.stable = [one for one in self.filters if one.stable]
-        self.passing = [one for one in self.filters if not one.stable]
-        self.preparing = [one for one in self.filters if isinstance(one, Prepares)]
-        self.reserving = [one for one in self.filters if isinstance(one, Reserves)]
-        self.scoring = [one for one in self.filters if isinstance(one, Scores)]
-        session.functions.pre_predicates[self.name] = self._prepare
+        self._node_pods = placed = session.node_pods
+        self._stable_results, self._results_by_constraints = {}, {}
+        self.filters = list(self._enabled_filters(session))
+        self.stable_filters = [one for one in self.filters if one.depends_on_node_only]
+        self.unstable_filters = [one for one in self.filters if not one.depends_on_node_only]
+        self.prefilters = [one for one in self.filters if isinstance(one, PreFilterMixin)]
+        self.reserve_filters = [one for one in self.filters if isinstance(one, ReserveMixin)]
+        self.score_filters = [one for one in self.filters if isinstance(one, ScoreMixin)]
+        session.functions.pre_predicates[self.name] = self._prefilter
         session.functions.predicates[self.name] = self._predicate
-        session.functions.alone[self.name] = lambda task: not any(one.far for one in self._concerned(task))
+        session.functions.cacheable_tasks[self.name] = lambda task: (
+            not any(one.depends_on_other_nodes for one in self._applicable_filters(task))
+        )
         session.functions.batch_node_order[self.name] = self._scores
         session.functions.handlers.append(EventHandler(self._allocated, self._deallocated))
         session.functions.handlers.append(EventHandler(placed.add, placed.remove))
-        self._simulate(session)
+        self._register_simulation(session)
 
-    def _make(self, session: VolcanoSession) -> Iterator[NodeFilter]:
-        for switch, make in SWITCHES:
+    def _enabled_filters(self, session: VolcanoSession) -> Iterator[NodeFilter]:
+        for switch, make in FILTER_SWITCHES:
             if not switch or self._arguments.flag(switch, True):
                 yield make(session)
-        if self._arguments.flag(VOLUMES, True):
-            scores = session.gates.get("StorageCapacityScoring", False)
-            yield VolumeBinding(session, VolumeBindingArguments.of(self._arguments, scores=scores))
-        if session.gates.get("DynamicResourceAllocation", True):
+        if self._arguments.flag(VOLUME_FILTERS, True):
+            scores = session.feature_gates.get("StorageCapacityScoring", False)
+            yield VolumeBinding(session, VolumeBindingArguments.from_arguments(self._arguments, scores=scores))
+        if session.feature_gates.get("DynamicResourceAllocation", True):
             yield DynamicResourcesFilter(session)
         yield MigInstances(session)
 
-    def _simulate(self, session: VolcanoSession) -> None:
+    def _register_simulation(self, session: VolcanoSession) -> None:
         """Predicates in preemption trials: only filters that depend on other pods."""
-        placed = self._placed
+        placed = self._node_pods
         near = next((one for one in self.filters if isinstance(one, InterPodAffinity)), None)
 
         def removed(preemptor: TaskInfo, task: TaskInfo, node: NodeInfo) -> None:
-            _trial(session, preemptor).gone.add(task.key)
+            _trial_pods(session, preemptor).removed.add(task.key)
 
         def added(preemptor: TaskInfo, task: TaskInfo, node: NodeInfo) -> None:
-            _trial(session, preemptor).gone.discard(task.key)
+            _trial_pods(session, preemptor).removed.discard(task.key)
 
         def simulated(task: TaskInfo, node: NodeInfo) -> FitError | None:
-            gone = _trial(session, task).gone
-            if near is None or node.node is None or not (placed.picky or has_pod_affinity(task.pod)):
+            gone = _trial_pods(session, task).removed
+            if near is None or node.node is None or not (placed.pods_with_anti_affinity or has_pod_affinity(task.pod)):
                 return None
-            found = near.judge(
-                inter_pod_affinity.refusal(task.pod, node.node, affinity_counts(task.pod, placed.without(gone)))
+            found = near.status_of_reason(
+                inter_pod_affinity.refusal(task.pod, node.node, affinity_counts(task.pod, placed.lister_without(gone)))
             )
             return FitError((found,), task.key, node.name) if found else None
 
@@ -123,15 +131,15 @@ class PredicatesPlugin(VolcanoPlugin):
         session.functions.simulate_add[self.name] = added
         session.functions.simulate_predicate[self.name] = simulated
 
-    def _prepare(self, task: TaskInfo) -> FitError | None:
+    def _prefilter(self, task: TaskInfo) -> FitError | None:
         """Why no node is feasible, by the first filter that rejects all nodes."""
-        shape = self._shapes.of(task.pod.template)
-        for one in self.preparing:
-            if isinstance(one, NodeFilter) and one.concerns(task):
-                reason = one.prepare(task, shape)
+        pod_class = self._pod_classes.of(task.pod.template)
+        for one in self.prefilters:
+            if isinstance(one, NodeFilter) and one.applies_to(task):
+                reason = one.prefilter(task, pod_class)
                 if reason:
                     text = f"plugin {one.name} pre-predicates failed {reason}"
-                    return FitError.saying(PredicateCode.UNRESOLVABLE, text, plugin=one.name)
+                    return FitError.from_reasons(PredicateCode.UNRESOLVABLE, text, plugin=one.name)
         return None
 
     def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
@@ -140,73 +148,73 @@ class PredicatesPlugin(VolcanoPlugin):
                 (PredicateStatus(PredicateCode.ERROR, "node info not found", self.name),), task.key, node.name
             )
         statuses = []
-        if node.allocatable.max_tasks <= len(self._placed.on(node.name)):
+        if node.allocatable.max_tasks <= len(self._node_pods.pods_on(node.name)):
             statuses.append(PredicateStatus(PredicateCode.UNSCHEDULABLE, POD_NUMBER_EXCEEDED, self.name))
-        shape = self._shapes.of(task.pod.template)
-        refused = self._refusal(task, node.node, shape)
+        pod_class = self._pod_classes.of(task.pod.template)
+        refused = self._stable_refusal(task, node.node, pod_class)
         if refused is not None:
             statuses.append(refused)
         else:
-            statuses += self._crowded(task, shape, node.node)
+            statuses += self._unstable_refusals(task, pod_class, node.node)
         return FitError(tuple(statuses), task.key, node.name) if statuses else None
 
-    def _crowded(self, task: TaskInfo, shape: PodClass, node: Node) -> Iterator[PredicateStatus]:
+    def _unstable_refusals(self, task: TaskInfo, pod_class: PodClass, node: Node) -> Iterator[PredicateStatus]:
         """Rejections by filters that are not stable; the first unresolvable one ends the evaluation."""
-        for one in self._concerned(task):
-            status = one.refuse(task, shape, node)
+        for one in self._applicable_filters(task):
+            status = one.refusal(task, pod_class, node)
             if status is not None:
                 yield status
                 if status.code is PredicateCode.UNRESOLVABLE:
                     return
 
-    def _concerned(self, task: TaskInfo) -> list[NodeFilter]:
+    def _applicable_filters(self, task: TaskInfo) -> list[NodeFilter]:
         """The filters that are not stable and apply to the task, cached until pods are added or removed."""
-        known, now = self._active, self._placed.changes
+        known, now = self._applicable, self._node_pods.changes
         if known is None or known[:2] != (task.key, now):
-            known = self._active = task.key, now, [one for one in self.passing if one.concerns(task)]
+            known = self._applicable = task.key, now, [one for one in self.unstable_filters if one.applies_to(task)]
         return known[2]
 
-    def _refusal(self, task: TaskInfo, node: Node, shape: PodClass) -> PredicateStatus | None:
+    def _stable_refusal(self, task: TaskInfo, node: Node, pod_class: PodClass) -> PredicateStatus | None:
         """A stable filter's rejection of a node, cached by class of pods: nodes do not change in a session.
 
         Classes with the same node selector, affinity and tolerations share the results.
         """
-        known = self._refused.get(shape)
+        known = self._stable_results.get(pod_class)
         if known is None:
-            wish = tuple(sorted(shape.node_selector.items())), shape.affinity, shape.tolerations
-            known = self._refused[shape] = self._by_wish.setdefault(wish, {})
+            wish = tuple(sorted(pod_class.node_selector.items())), pod_class.affinity, pod_class.tolerations
+            known = self._stable_results[pod_class] = self._results_by_constraints.setdefault(wish, {})
         if node.name not in known:
-            found = (one.refuse(task, shape, node) for one in self.stable)
+            found = (one.refusal(task, pod_class, node) for one in self.stable_filters)
             known[node.name] = next((status for status in found if status is not None), None)
         return known[node.name]
 
     def _scores(self, task: TaskInfo, nodes: list[NodeInfo]) -> dict[str, float]:
         totals: dict[str, float] = {}
-        for one in self.scoring:
-            if isinstance(one, NodeFilter) and one.concerns(task):
+        for one in self.score_filters:
+            if isinstance(one, NodeFilter) and one.applies_to(task):
                 for name, score in one.scores(task, [info.node for info in nodes if info.node is not None]).items():
                     totals[name] = totals.get(name, 0.0) + score
         return totals
 
     def _allocated(self, task: TaskInfo) -> None:
-        for one in self.reserving:
+        for one in self.reserve_filters:
             one.reserve(task)
 
     def _deallocated(self, task: TaskInfo) -> None:
-        for one in self.reserving:
+        for one in self.reserve_filters:
             one.release(task)
 
 
-def _trial(session: VolcanoSession, task: TaskInfo) -> RemovedPods:
-    kept = session.cycle_state(task).setdefault(PredicatesPlugin.name, RemovedPods())
-    assert isinstance(kept, RemovedPods)
-    return kept
+def _trial_pods(session: VolcanoSession, task: TaskInfo) -> RemovedPods:
+    state = session.cycle_state(task).setdefault(PredicatesPlugin.name, RemovedPods())
+    assert isinstance(state, RemovedPods)
+    return state
 
 
 GROUP_LABEL = "volcano.sh/nodegroup-name"
 ROOT = "root"
 BASE_SCORE = 100.0
-NOTHING = GroupAffinity()
+NO_SCORES = GroupAffinity()
 
 
 class NodegroupPlugin(VolcanoPlugin):
@@ -218,9 +226,9 @@ class NodegroupPlugin(VolcanoPlugin):
     name: ClassVar[str] = "nodegroup"
 
     def __init__(self, arguments: VolcanoArguments) -> None:
-        self.strict = arguments.flag("strict", True)
+        self.is_strict = arguments.flag("strict", True)
         """True keeps tasks off nodes without a group even if their queue has no affinity."""
-        self.ordered = arguments.flag("enablePreferredOrder", False)
+        self.is_ordered = arguments.flag("enablePreferredOrder", False)
         """True scores preferred groups by their order, the first highest."""
 
     def on_session_open(self, session: VolcanoSession) -> None:
@@ -228,7 +236,7 @@ class NodegroupPlugin(VolcanoPlugin):
         self._inherits = session.hierarchy_enabled(self.name)
         session.functions.node_order[self.name] = self._score
         session.functions.predicates[self.name] = self._predicate
-        session.functions.alone[self.name] = always
+        session.functions.cacheable_tasks[self.name] = depends_on_node_and_class
 
     def _affinity(self, queue: str) -> GroupAffinity | None:
         seen: set[str] = set()
@@ -243,21 +251,21 @@ class NodegroupPlugin(VolcanoPlugin):
     def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         job = self._session.jobs.get(task.job)
         if job is None:
-            return FitError.saying(PredicateCode.ERROR, f"job {task.job} not found in session")
-        affinity = self._affinity(job.queue) or NOTHING
-        group = _group(node)
+            return FitError.from_reasons(PredicateCode.ERROR, f"job {task.job} not found in session")
+        affinity = self._affinity(job.queue) or NO_SCORES
+        group = _node_group(node)
         if group is None:
-            if not self.strict and affinity == NOTHING:
+            if not self.is_strict and affinity == NO_SCORES:
                 return None
-            return FitError.saying(PredicateCode.UNRESOLVABLE, "node group label not found")
-        if affinity == NOTHING:
-            return FitError.saying(PredicateCode.UNRESOLVABLE, "node group affinity not specified")
-        if not _suits(affinity, group):
-            return FitError.saying(PredicateCode.UNRESOLVABLE, "node does not satisfy the node group affinity")
+            return FitError.from_reasons(PredicateCode.UNRESOLVABLE, "node group label not found")
+        if affinity == NO_SCORES:
+            return FitError.from_reasons(PredicateCode.UNRESOLVABLE, "node group affinity not specified")
+        if not _is_allowed_group(affinity, group):
+            return FitError.from_reasons(PredicateCode.UNRESOLVABLE, "node does not satisfy the node group affinity")
         return None
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:
-        job, group = self._session.jobs.get(task.job), _group(node)
+        job, group = self._session.jobs.get(task.job), _node_group(node)
         affinity = self._affinity(job.queue) if job is not None else None
         if group is None or affinity is None:
             return 0.0
@@ -266,16 +274,16 @@ class NodegroupPlugin(VolcanoPlugin):
         score = BASE_SCORE if group in affinity.required else 0.0
         if group in affinity.preferred:
             count = len(affinity.preferred)
-            share = (count - affinity.preferred.index(group)) / count if self.ordered else 1.0
+            share = (count - affinity.preferred.index(group)) / count if self.is_ordered else 1.0
             score += 0.5 * BASE_SCORE * share
         return score
 
 
-def _group(node: NodeInfo) -> str | None:
+def _node_group(node: NodeInfo) -> str | None:
     return node.node.labels.get(GROUP_LABEL) if node.node is not None else None
 
 
-def _suits(affinity: GroupAffinity, group: str) -> bool:
+def _is_allowed_group(affinity: GroupAffinity, group: str) -> bool:
     """True if the group is allowed: required anti-affinity excludes it, preferred anti-affinity only lowers its
     score.
     """
@@ -286,14 +294,14 @@ def _suits(affinity: GroupAffinity, group: str) -> bool:
 
 ZONE_PREFIX = "tdm.revocable-zone."
 EVICT_PERIOD = "tdm.evict.period"
-DEFAULT_VICTIMS = 1
+DEFAULT_MAX_VICTIMS = 1
 """How many tasks of a job without a disruption budget are evicted at once."""
 MAX_SCORE = 100.0
 DAY = 24 * 60 * MINUTE
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
-def hours(text: str) -> tuple[int, int] | None:
+def parse_zone_hours(text: str) -> tuple[int, int] | None:
     """A zone's hours as (start, end) in microseconds since midnight; None if they are invalid.
 
     `10:00-21:00`; an end that is not after the start is on the next day (parseRevocableZone).
@@ -320,7 +328,7 @@ class TdmPlugin(VolcanoPlugin):
             for key, value in sorted(arguments.items())
             if ZONE_PREFIX in key and isinstance(value, str)
         }
-        period = span_of(arguments.text(EVICT_PERIOD, ""))
+        period = parse_duration(arguments.text(EVICT_PERIOD, ""))
         self.evict_period = MINUTE if period is None else period
 
     def on_session_open(self, session: VolcanoSession) -> None:
@@ -328,19 +336,21 @@ class TdmPlugin(VolcanoPlugin):
         functions = session.functions
         functions.predicates[self.name] = self._predicate
         functions.node_order[self.name] = self._score
-        functions.alone[self.name] = always
+        functions.cacheable_tasks[self.name] = depends_on_node_and_class
         functions.preemptable[self.name] = self._preemptable
         functions.victim_tasks[self.name] = [self._victims]
         functions.job_order[self.name] = lambda left, right: left.preemptable - right.preemptable
         functions.job_pipelined[self.name] = lambda job: PERMIT if job.is_pipelined() else REJECT
-        functions.job_starving[self.name] = lambda job: not job.preemptable and bool(job.of_status(TaskStatus.PENDING))
+        functions.job_starving[self.name] = lambda job: (
+            not job.preemptable and bool(job.tasks_with_status(TaskStatus.PENDING))
+        )
 
-    def closed(self, zone: str, now: Time) -> str:
+    def zone_closed_reason(self, zone: str, now: Time) -> str:
         """Why tasks cannot use the nodes of a revocable zone now; empty if they can."""
         listed = self.zones.get(zone)
         if listed is None:
             return f"revocable zone {zone} not support"
-        span = hours(listed)
+        span = parse_zone_hours(listed)
         if span is None:
             return f"revocable zone {listed} format error"
         start, end = span
@@ -351,16 +361,16 @@ class TdmPlugin(VolcanoPlugin):
     def _predicate(self, task: TaskInfo, node: NodeInfo) -> FitError | None:
         if not node.revocable_zone:
             return None
-        reason = self.closed(node.revocable_zone, self._session.now)
+        reason = self.zone_closed_reason(node.revocable_zone, self._session.now)
         if not reason and not task.revocable_zone:
             reason = "not allow to dispatch to revocable node"
-        return FitError.saying(PredicateCode.UNRESOLVABLE, reason, plugin=self.name) if reason else None
+        return FitError.from_reasons(PredicateCode.UNRESOLVABLE, reason, plugin=self.name) if reason else None
 
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:
-        lent = node.revocable_zone and not self.closed(node.revocable_zone, self._session.now)
-        return MAX_SCORE if lent and task.revocable_zone else 0.0
+        is_open = node.revocable_zone and not self.zone_closed_reason(node.revocable_zone, self._session.now)
+        return MAX_SCORE if is_open and task.revocable_zone else 0.0
 
-    def _preemptable(self, preemptor: TaskInfo, candidates: list[TaskInfo]) -> Victims:
+    def _preemptable(self, preemptor: TaskInfo, candidates: list[TaskInfo]) -> VictimsVote:
         """Preemptable tasks on nodes outside revocable zones, for a task that is not preemptable itself."""
         if preemptor.preemptable or preemptor.revocable_zone:
             return None, REJECT
@@ -372,13 +382,13 @@ class TdmPlugin(VolcanoPlugin):
     def _victims(self, candidates: list[TaskInfo]) -> list[TaskInfo]:
         """Preemptable tasks on nodes outside their zone's hours, once in each period."""
         session = self._session
-        last = session.kept.get(self.name)
+        last = session.last_runs.get(self.name)
         if last is not None and last + self.evict_period > session.now:
             return []
-        session.kept[self.name] = session.now
+        session.last_runs[self.name] = session.now
         victims = []
         for zone in self.zones:
-            if self.closed(zone, session.now):
+            if self.zone_closed_reason(zone, session.now):
                 nodes = [node for _, node in sorted(session.revocable_nodes.items()) if node.revocable_zone == zone]
                 victims += self._within_budgets(task for node in nodes for task in node.tasks.values())
         return victims
@@ -389,23 +399,23 @@ class TdmPlugin(VolcanoPlugin):
         for task in tasks:
             if task.preemptable and task.status is TaskStatus.RUNNING and task.job in self._session.jobs:
                 by_job.setdefault(task.job, []).append(task)
-        return [task for uid, listed in by_job.items() for task in listed[: most_victims(self._session.jobs[uid])]]
+        return [task for uid, listed in by_job.items() for task in listed[: max_victims(self._session.jobs[uid])]]
 
 
-def most_victims(job: JobInfo) -> int:
+def max_victims(job: JobInfo) -> int:
     """How many of a job's tasks may be evicted now (getMaxPodEvictNum)."""
-    running, total = len(job.of_status(TaskStatus.RUNNING)), len(job.tasks)
+    running, total = len(job.tasks_with_status(TaskStatus.RUNNING)), len(job.tasks)
     if job.budget.max_unavailable:
-        done = job.count((TaskStatus.SUCCEEDED, TaskStatus.FAILED))
-        return max(0, _share(job.budget.max_unavailable, total) - (total - done - running))
+        done = job.count_with_status((TaskStatus.SUCCEEDED, TaskStatus.FAILED))
+        return max(0, _parse_count(job.budget.max_unavailable, total) - (total - done - running))
     if job.budget.min_available:
-        least = _share(job.budget.min_available, total)
+        least = _parse_count(job.budget.min_available, total)
         if running >= least:
             return running - least
-    return DEFAULT_VICTIMS
+    return DEFAULT_MAX_VICTIMS
 
 
-def _share(text: str, total: int) -> int:
+def _parse_count(text: str, total: int) -> int:
     """A number, or a percentage of the total, rounded up; 0 for anything else."""
     number = text.removesuffix("%")
     if not number.removeprefix("-").isdecimal():

@@ -21,15 +21,15 @@ AFFINITY = "volcano.sh/task-topology-affinity"
 ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
 TASK_ORDER = "volcano.sh/task-topology-task-order"
 
-Groups = tuple[tuple[str, ...], ...]
+RoleGroups = tuple[tuple[str, ...], ...]
 
 
 class TaskTopology(Struct, frozen=True):
     """A job's topology: roles to place together, roles to keep apart, and the order in which roles are placed."""
 
-    affinity: Groups = ()
+    affinity: RoleGroups = ()
     """A group of a single role keeps the tasks of that role together."""
-    anti_affinity: Groups = ()
+    anti_affinity: RoleGroups = ()
     order: tuple[str, ...] = ()
 
 
@@ -38,20 +38,20 @@ def topology_of(job: JobInfo) -> TaskTopology | str | None:
     annotations = job.pod_group.annotations if job.pod_group is not None else {}
     if not any(key in annotations for key in (AFFINITY, ANTI_AFFINITY, TASK_ORDER)):
         return None
-    read = [_groups(annotations[key]) if key in annotations else () for key in (AFFINITY, ANTI_AFFINITY)]
+    read = [_parse_groups(annotations[key]) if key in annotations else () for key in (AFFINITY, ANTI_AFFINITY)]
     order = tuple(annotations[TASK_ORDER].split(",")) if TASK_ORDER in annotations else ()
     for groups in (*read, (order,)):
-        problem = _problem(job, groups)
+        problem = _find_problem(job, groups)
         if problem:
             return problem
     return TaskTopology(read[0], read[1], order)
 
 
-def _groups(text: str) -> Groups:
+def _parse_groups(text: str) -> RoleGroups:
     return tuple(tuple(group.split(",")) for group in text.split(";"))
 
 
-def _problem(job: JobInfo, groups: Groups) -> str:
+def _find_problem(job: JobInfo, groups: RoleGroups) -> str:
     roles = {task.role for task in job.tasks.values()}
     where = f"job <{job.namespace}/{job.name}>"
     for group in groups:
@@ -79,7 +79,7 @@ class Bucket:
         """Total request of the tasks without a node."""
 
     @property
-    def size(self) -> int:
+    def task_count(self) -> int:
         return len(self.tasks) + self.nodes.total()
 
     @property
@@ -96,7 +96,7 @@ class Bucket:
         self.tasks[task.uid] = task
         self.request.add(task.request)
 
-    def bind(self, task: TaskInfo) -> None:
+    def task_allocated(self, task: TaskInfo) -> None:
         """Count a task that got its node."""
         self.nodes[task.node_name] += 1
         if self.tasks.pop(task.uid, None) is not None:
@@ -107,9 +107,9 @@ class Buckets:
     """Tasks of one job, divided into buckets by the affinity of their roles. Mutates as tasks get nodes."""
 
     def __init__(self, topology: TaskTopology, tasks: Iterable[TaskInfo]) -> None:
-        self._likes = _pairs(topology.affinity)
-        self._shuns = _pairs(topology.anti_affinity)
-        self._rank = _ranks(topology)
+        self._affinity_pairs = _role_pairs(topology.affinity)
+        self._anti_affinity_pairs = _role_pairs(topology.anti_affinity)
+        self._strictness = _strictness_by_role(topology)
         length = len(topology.order)
         self._order = {role: length - index for index, role in enumerate(topology.order)}
         self.buckets: list[Bucket] = []
@@ -118,44 +118,44 @@ class Buckets:
         self.on_nodes: dict[str, Counter[str]] = {}
         """Number of tasks by role that this session put on each node."""
         self._bucket_of: dict[str, Bucket] = {}
-        self._fill(task for task in tasks if role_of(task) in self._rank)
+        self._fill_buckets(task for task in tasks if annotated_role(task) in self._strictness)
 
-    def of(self, task: TaskInfo) -> Bucket | None:
+    def bucket_of(self, task: TaskInfo) -> Bucket | None:
         """The bucket of a task; None if its role is in no affinity or anti-affinity."""
         return self._bucket_of.get(task.uid)
 
     def precedence(self, task: TaskInfo) -> tuple[int, int]:
         """Sort key of a task: the configured order of roles, then how strict the role's topology is."""
-        role = role_of(task)
-        return -self._order.get(role, 0), -self._rank.get(role, 0)
+        role = annotated_role(task)
+        return -self._order.get(role, 0), -self._strictness.get(role, 0)
 
-    def affinity(self, role: str, roles: Mapping[str, int], *, only_shuns: bool = False) -> int:
+    def affinity(self, role: str, roles: Mapping[str, int], *, only_anti_affinity: bool = False) -> int:
         """Affinity of a role to tasks (number by role): those it has affinity to, less those with anti-affinity.
 
-        `only_shuns` counts only the latter.
+        `only_anti_affinity` counts only the latter.
         """
         if not role:
             return 0
         total = 0
         for other, count in roles.items():
-            total += count * ((role, other) in self._likes and not only_shuns)
-            total -= count * ((role, other) in self._shuns)
+            total += count * ((role, other) in self._affinity_pairs and not only_anti_affinity)
+            total -= count * ((role, other) in self._anti_affinity_pairs)
         return total
 
-    def bind(self, task: TaskInfo) -> None:
+    def task_allocated(self, task: TaskInfo) -> None:
         """Count a task that got a node."""
-        role = role_of(task)
+        role = annotated_role(task)
         if role:
             self.on_nodes.setdefault(task.node_name, Counter())[role] += 1
-        bucket = self.of(task)
+        bucket = self.bucket_of(task)
         if bucket is not None:
-            bucket.bind(task)
+            bucket.task_allocated(task)
 
-    def _fill(self, tasks: Iterable[TaskInfo]) -> None:
+    def _fill_buckets(self, tasks: Iterable[TaskInfo]) -> None:
         by_node: dict[str, Bucket] = {}
-        for task in sorted(tasks, key=self._turn):
-            role = role_of(task)
-            bucket = by_node.get(task.node_name) if task.node_name else self._best(role)
+        for task in sorted(tasks, key=self._fill_order):
+            role = annotated_role(task)
+            bucket = by_node.get(task.node_name) if task.node_name else self._best_bucket(role)
             if bucket is None:
                 bucket = Bucket(len(self.buckets))
                 self.buckets.append(bucket)
@@ -163,13 +163,13 @@ class Buckets:
                     by_node[task.node_name] = bucket
             bucket.add(role, task)
             self._bucket_of[task.uid] = bucket
-            self.largest = max(self.largest, bucket.size)
+            self.largest = max(self.largest, bucket.task_count)
 
-    def _turn(self, task: TaskInfo) -> tuple[bool, str, tuple[int, int], str]:
+    def _fill_order(self, task: TaskInfo) -> tuple[bool, str, tuple[int, int], str]:
         """Sort key: tasks with a node first, by node; then by precedence and name."""
         return not task.node_name, task.node_name, self.precedence(task), task.name
 
-    def _best(self, role: str) -> Bucket | None:
+    def _best_bucket(self, role: str) -> Bucket | None:
         """The bucket with the highest affinity to the role, of equals the lightest; None if all have a negative one."""
         best, most = None, 0
         for bucket in self.buckets:
@@ -180,12 +180,12 @@ class Buckets:
         return best
 
 
-def role_of(task: TaskInfo) -> str:
+def annotated_role(task: TaskInfo) -> str:
     """The task's role as its annotation names it; a label does not count here."""
     return task.pod.annotations.get("volcano.sh/task-spec", "")
 
 
-def _pairs(groups: Groups) -> set[tuple[str, str]]:
+def _role_pairs(groups: RoleGroups) -> set[tuple[str, str]]:
     pairs = set()
     for group in groups:
         if len(group) == 1:
@@ -194,7 +194,7 @@ def _pairs(groups: Groups) -> set[tuple[str, str]]:
     return pairs
 
 
-def _ranks(topology: TaskTopology) -> dict[str, int]:
+def _strictness_by_role(topology: TaskTopology) -> dict[str, int]:
     """Strictness of each role's topology: apart from its own tasks 4, near other roles 3, near its own 2, apart from
     others 1.
     """
@@ -223,21 +223,21 @@ class TaskTopologyPlugin(VolcanoPlugin):
 
     def on_session_open(self, session: VolcanoSession) -> None:
         for uid, job in session.jobs.items():
-            topology = topology_of(job) if job.of_status(TaskStatus.PENDING) else None
+            topology = topology_of(job) if job.tasks_with_status(TaskStatus.PENDING) else None
             if isinstance(topology, TaskTopology):
                 self._jobs[uid] = Buckets(topology, job.tasks.values())
-        session.functions.task_order[self.name] = self._order
+        session.functions.task_order[self.name] = self._compare_tasks
         session.functions.node_order[self.name] = self._score
-        session.functions.handlers.append(EventHandler(allocate=self._bound))
+        session.functions.handlers.append(EventHandler(allocate=self._task_allocated))
 
-    def _order(self, left: TaskInfo, right: TaskInfo) -> int:
+    def _compare_tasks(self, left: TaskInfo, right: TaskInfo) -> int:
         """Tasks in buckets first; within a job by the bucket with more tasks, then the older one, then by their
         roles.
         """
         mine, theirs = self._jobs.get(left.job), self._jobs.get(right.job)
         if mine is None or theirs is None:
             return 0
-        first, second = mine.of(left), theirs.of(right)
+        first, second = mine.bucket_of(left), theirs.bucket_of(right)
         if first is None or second is None:
             return (first is None) - (second is None)
         if left.job != right.job:
@@ -246,7 +246,7 @@ class TaskTopologyPlugin(VolcanoPlugin):
             return -1 if len(first.tasks) > len(second.tasks) else 1
         if first is not second:
             return -1 if first.index < second.index else 1
-        if role_of(left) == role_of(right):
+        if annotated_role(left) == annotated_role(right):
             return 0
         mine_first, theirs_first = mine.precedence(left), mine.precedence(right)
         return (mine_first > theirs_first) - (mine_first < theirs_first)
@@ -254,13 +254,13 @@ class TaskTopologyPlugin(VolcanoPlugin):
     def _score(self, task: TaskInfo, node: NodeInfo) -> float:
         """How many tasks of the bucket the node has or could take as well, less those with anti-affinity there."""
         job = self._jobs.get(task.job)
-        room = node.idle.clone().add(node.releasing)
-        bucket = job.of(task) if job is not None else None
-        if job is None or bucket is None or room.less_partly(task.request, ZERO):
+        room = node.idle.copy().add(node.releasing)
+        bucket = job.bucket_of(task) if job is not None else None
+        if job is None or bucket is None or room.is_less_in_any(task.request, ZERO):
             return 0.0
         score = bucket.nodes[node.name] + len(bucket.tasks)
-        score += min(0, job.affinity(role_of(task), job.on_nodes.get(node.name, {}), only_shuns=True))
-        rest = bucket.request.clone()
+        score += min(0, job.affinity(annotated_role(task), job.on_nodes.get(node.name, {}), only_anti_affinity=True))
+        rest = bucket.request.copy()
         # Tasks are subtracted in the bucket's order until the rest fits.
         for other in bucket.tasks.values():
             if rest.less_equal(room, ZERO):
@@ -270,7 +270,7 @@ class TaskTopologyPlugin(VolcanoPlugin):
                 score -= 1
         return score * self.weight * (MAX_SCORE / job.largest if job.largest else 1.0)
 
-    def _bound(self, task: TaskInfo) -> None:
+    def _task_allocated(self, task: TaskInfo) -> None:
         job = self._jobs.get(task.job)
         if job is not None:
-            job.bind(task)
+            job.task_allocated(task)

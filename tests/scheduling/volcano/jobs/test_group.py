@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.volcano import JobAction, NetworkTopology, PartitionPolicy, SubGroupPolicy, TaskSpec
-from gpuconsole.scheduling.volcano.jobs.pod_group import group_of, min_resources, quota_usage, updated
+from gpuconsole.scheduling.volcano.jobs.pod_group import group_of, min_resources, quota_usage, updated_group
 from gpuconsole.scheduling.volcano.jobs.pods import action_message
 from tests.support.volcano_jobs import GPU, job, template
 
@@ -88,9 +88,9 @@ def test_a_pod_group_has_a_minimum_for_each_task_and_a_gang_for_each_partition()
 def test_a_pod_group_follows_its_job_and_keeps_what_is_not_the_jobs() -> None:
     before = job(("w", 6, PARTED), ("x", 1), network_topology=NEAR)
     group = replace(group_of(before, {}), phase="Running", uid="g")
-    assert updated(group, before, {}) is group
+    assert updated_group(group, before, {}) is group
     after = job(("w", 4), min_available=3, priority_class="high")
-    changed = updated(group, after, {})
+    changed = updated_group(group, after, {})
     assert (changed.min_member, changed.priority_class, changed.sub_groups) == (3, "high", ())
     assert changed.min_task_member == {"w": 4, "x": 1}
     assert (changed.phase, changed.uid, changed.network_topology) == ("Running", "g", NEAR)

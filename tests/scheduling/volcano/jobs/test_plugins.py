@@ -11,12 +11,12 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.scheduling.volcano.jobs.job_plugins import (
-    NoHead,
+    MissingHeadTask,
     OwnedObjects,
     UnknownPlugin,
-    on_pod,
-    read_flags,
-    resources_of,
+    apply_plugins,
+    owned_objects_of,
+    parse_flags,
 )
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.states import tasks_of
@@ -25,7 +25,7 @@ from tests.support.volcano_jobs import job
 
 def made(task: int, index: int, *tasks: tuple[str, int], templates: Any = None, **plugins: tuple[str, ...]) -> Pod:
     one = job(*(tasks or (("master", 1), ("worker", 2))), plugins=plugins, templates=templates)
-    return on_pod(one, pod_of(one, tasks_of(one)[task], index))
+    return apply_plugins(one, pod_of(one, tasks_of(one)[task], index))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def made(task: int, index: int, *tasks: tuple[str, int], templates: Any = None, 
     ids=["none", "all forms", "a flag that is off", "no number", "unknown", "no flag", "without its value"],
 )
 def test_arguments_are_read_as_gos_flags(arguments: tuple[str, ...], wanted: Mapping[str, object]) -> None:
-    assert read_flags(arguments, {"port": 1, "name": "a", "on": False}) == wanted
+    assert parse_flags(arguments, {"port": 1, "name": "a", "on": False}) == wanted
 
 
 def test_env_tells_a_pod_its_number() -> None:
@@ -113,7 +113,7 @@ def test_ray_starts_its_head_and_lets_workers_join() -> None:
     )
     worker = made(1, 0, *tasks, templates=boxes, ray=("--port=1",))
     assert worker.command == "ray start --block --address=train-head-0.train:1"
-    with pytest.raises(NoHead, match="job train doesn't have head task head"):
+    with pytest.raises(MissingHeadTask, match="job train doesn't have head task head"):
         made(0, 0, ("worker", 1), ray=())
 
 
@@ -124,12 +124,12 @@ def test_hcclrank_takes_the_rank_that_is_known_or_counts() -> None:
     assert rank not in made(0, 0, ("other", 1), hcclrank=()).annotations
     one = job(("worker", 2), plugins={"hcclrank": ()})
     known = replace(pod_of(one, tasks_of(one)[0], 1), env={"RANK": "7"})
-    assert on_pod(one, known).annotations[rank] == "7"
+    assert apply_plugins(one, known).annotations[rank] == "7"
 
 
 def test_plugins_make_services_configurations_and_secrets_beside_a_job() -> None:
     def beside(**plugins: tuple[str, ...]) -> OwnedObjects:
-        return resources_of(job(("w", 1), plugins=plugins))
+        return owned_objects_of(job(("w", 1), plugins=plugins))
 
     assert beside(env=(), mpi=()) == OwnedObjects()
     assert beside(svc=(), ssh=(), ray=()) == OwnedObjects(
@@ -144,6 +144,6 @@ def test_plugins_make_services_configurations_and_secrets_beside_a_job() -> None
 def test_a_plugin_that_does_not_exist_stops_everything() -> None:
     one: Job = job(("w", 1), plugins={"sla": ()})
     with pytest.raises(UnknownPlugin, match="failed to get plugin sla"):
-        resources_of(one)
+        owned_objects_of(one)
     with pytest.raises(UnknownPlugin, match="failed to get plugin sla"):
-        on_pod(one, Pod(name="train-w-0"))
+        apply_plugins(one, Pod(name="train-w-0"))

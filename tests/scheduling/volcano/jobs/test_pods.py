@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.volcano import DependsOn, PartitionPolicy, TaskSpec, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs.pods import kill, pod_of, sync, with_condition
+from gpuconsole.scheduling.volcano.jobs.pods import plan_kill, plan_sync, pod_of, with_condition
 from gpuconsole.scheduling.volcano.jobs.states import (
-    ENDED,
-    NONE,
+    FINISHED_PHASES,
+    NO_PHASES,
     OUT_OF_SYNC,
     ActionPlan,
     ControllerCall,
@@ -23,7 +23,7 @@ P = VolcanoPhase
 def test_missing_pods_are_made_and_surplus_ones_deleted() -> None:
     before = job(("w", 4))
     after = job(("w", 3))
-    found = sync(after, pods(before, w="R-PR"), "Inqueue", NOW)
+    found = plan_sync(after, pods(before, w="R-PR"), "Inqueue", NOW)
     assert (names(found.create), names(found.delete)) == (["w-1"], ["w-3"])
     status = found.status
     assert (status.running, status.pending, status.terminating) == (1, 2, 1)
@@ -34,14 +34,14 @@ def test_missing_pods_are_made_and_surplus_ones_deleted() -> None:
 @pytest.mark.parametrize("phase", ["", "Pending"])
 def test_nothing_is_made_before_the_pod_group_is_let_in(phase: str) -> None:
     one = job(("w", 2), status=VolcanoStatus())
-    found = sync(one, [], phase, NOW)
+    found = plan_sync(one, [], phase, NOW)
     assert (found.create, found.delete, found.status.phase) == ((), (), P.PENDING)
     assert found.status.conditions == ((P.PENDING, NOW),)
 
 
 def test_pods_that_leave_are_counted_and_made_again_only_when_they_are_gone() -> None:
     one = job(("w", 2))
-    found = sync(one, pods(one, w="rR"), "Running", NOW)
+    found = plan_sync(one, pods(one, w="rR"), "Running", NOW)
     assert (names(found.create), found.status.terminating, found.status.running) == ([], 1, 1)
 
 
@@ -49,7 +49,7 @@ def test_pods_that_are_out_of_sync_are_deleted() -> None:
     one = job(("w", 2))
     first, second = pods(one, w="RR")
     marked = replace(first, annotations={**first.annotations, OUT_OF_SYNC: "true"})
-    assert names(sync(one, [marked, second], "Running", NOW).delete) == ["w-0"]
+    assert names(plan_sync(one, [marked, second], "Running", NOW).delete) == ["w-0"]
 
 
 NEEDS_BOTH = TaskSpec(depends_on=DependsOn(("a", "b")))
@@ -71,13 +71,13 @@ HALF = TaskSpec(min_available=1)
 )
 def test_a_task_waits_for_the_tasks_that_it_depends_on(spec: TaskSpec, a: str, b: str, made: list[str]) -> None:
     one = job(("a", 2, HALF), ("b", 1, HALF), ("w", 1, spec))
-    assert names(sync(one, pods(one, a=a, b=b), "Inqueue", NOW).create) == made
+    assert names(plan_sync(one, pods(one, a=a, b=b), "Inqueue", NOW).create) == made
 
 
 def test_a_running_pod_that_is_not_ready_does_not_count() -> None:
     one = job(("a", 1, HALF), ("w", 1, TaskSpec(depends_on=DependsOn(("a",)))))
     (pod,) = pods(one, a="R")
-    assert names(sync(one, [replace(pod, unready=True)], "Inqueue", NOW).create) == []
+    assert names(plan_sync(one, [replace(pod, unready=True)], "Inqueue", NOW).create) == []
 
 
 def killed(target: PodTarget | None = None, retries: int = 0, **phases: str) -> tuple[list[str], VolcanoStatus]:
@@ -85,7 +85,7 @@ def killed(target: PodTarget | None = None, retries: int = 0, **phases: str) -> 
     status = VolcanoStatus(phase=P.RUNNING, retry_count=retries, version=5, running=9)
     one = job(("w", 4, parted), ("x", 2), status=status)
     call = ControllerCall.KILL if target is None else ControllerCall.KILL_TARGET
-    found = kill(one, pods(one, **phases), ActionPlan(call, NONE, target), NOW)
+    found = plan_kill(one, pods(one, **phases), ActionPlan(call, NO_PHASES, target), NOW)
     return ([], status) if found is None else (names(found.delete), found.status)
 
 
@@ -102,7 +102,7 @@ def test_with_the_last_retry_pods_that_ended_stay() -> None:
 
 def test_pods_that_ended_stay_where_the_course_says_so() -> None:
     one = job(("w", 3))
-    found = kill(one, pods(one, w="RFS"), ActionPlan(ControllerCall.KILL, ENDED), NOW)
+    found = plan_kill(one, pods(one, w="RFS"), ActionPlan(ControllerCall.KILL, FINISHED_PHASES), NOW)
     assert found is not None
     assert names(found.delete) == ["w-0"]
 

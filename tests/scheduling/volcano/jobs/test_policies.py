@@ -6,16 +6,16 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.volcano import JobAction, JobEvent, LifecyclePolicy, TaskSpec, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.requests import (
-    Delayed,
-    Delays,
+    DelayedAction,
+    DelayedActions,
     JobRequest,
-    Reaction,
-    added,
+    PolicyAction,
+    add_delayed,
+    cancel_obsolete,
+    cancel_replaced,
+    choose_action,
     event_of_change,
-    outlived,
-    react,
     request_of,
-    settled,
     target_of,
 )
 from gpuconsole.scheduling.volcano.jobs.states import PodTarget, TargetType
@@ -51,36 +51,39 @@ def about(
 
 
 EVENTS = {
-    "a command's own action": (JobRequest(job=JOB.key, action=A.ABORT_JOB), Reaction(A.ABORT_JOB)),
+    "a command's own action": (JobRequest(job=JOB.key, action=A.ABORT_JOB), PolicyAction(A.ABORT_JOB)),
     "the task's policy comes before the job's": (
         about(E.POD_FAILED, "w"),
-        Reaction(A.RESTART_TASK, 30 * SECOND),
+        PolicyAction(A.RESTART_TASK, 30 * SECOND),
     ),
-    "the job's where the task has none": (about(E.POD_FAILED), Reaction(A.RESTART_JOB)),
-    "the job's where the task's do not fit": (about(E.POD_EVICTED, "w"), Reaction(A.RESTART_JOB)),
-    "an exit code of the task": (about(E.OUT_OF_SYNC, "w", code=137), Reaction()),
-    "an exit code of the task with its event": (about(E.TASK_FAILED, "w", code=137), Reaction(A.ABORT_JOB)),
-    "an exit code of the job": (about(E.TASK_FAILED, code=3), Reaction(A.TERMINATE_JOB)),
-    "a task is completed": (about(E.TASK_COMPLETED), Reaction(A.COMPLETE_JOB)),
-    "a pending pod needs a timeout": (about(E.POD_PENDING), Reaction()),
-    "a pod that runs is nothing to act on": (about(E.POD_RUNNING), Reaction()),
-    "no event": (about(None), Reaction()),
-    "another job of the same name": (about(E.POD_FAILED, uid="old"), Reaction()),
-    "a pod from before the job was killed": (about(E.POD_FAILED, version=1), Reaction()),
+    "the job's where the task has none": (about(E.POD_FAILED), PolicyAction(A.RESTART_JOB)),
+    "the job's where the task's do not fit": (about(E.POD_EVICTED, "w"), PolicyAction(A.RESTART_JOB)),
+    "an exit code of the task": (about(E.OUT_OF_SYNC, "w", code=137), PolicyAction()),
+    "an exit code of the task with its event": (about(E.TASK_FAILED, "w", code=137), PolicyAction(A.ABORT_JOB)),
+    "an exit code of the job": (about(E.TASK_FAILED, code=3), PolicyAction(A.TERMINATE_JOB)),
+    "a task is completed": (about(E.TASK_COMPLETED), PolicyAction(A.COMPLETE_JOB)),
+    "a pending pod needs a timeout": (about(E.POD_PENDING), PolicyAction()),
+    "a pod that runs is nothing to act on": (about(E.POD_RUNNING), PolicyAction()),
+    "no event": (about(None), PolicyAction()),
+    "another job of the same name": (about(E.POD_FAILED, uid="old"), PolicyAction()),
+    "a pod from before the job was killed": (about(E.POD_FAILED, version=1), PolicyAction()),
 }
 
 
 @pytest.mark.parametrize(("asked", "wanted"), EVENTS.values(), ids=EVENTS)
-def test_an_event_is_followed_by(asked: JobRequest, wanted: Reaction) -> None:
-    assert react(JOB, asked) == wanted
+def test_an_event_is_followed_by(asked: JobRequest, wanted: PolicyAction) -> None:
+    assert choose_action(JOB, asked) == wanted
 
 
 def test_any_event_fits_the_star_but_a_pending_pod_only_with_a_timeout() -> None:
     star = job(("w", 1), policies=(policy(A.RESTART_JOB, E.ANY),))
     late = job(("w", 1), policies=(policy(A.RESTART_JOB, E.ANY, after=5),))
     pending = JobRequest(job=star.key, event=E.POD_PENDING)
-    assert react(star, JobRequest(job=star.key, event=E.UNKNOWN)) == Reaction(A.RESTART_JOB)
-    assert (react(star, pending), react(late, pending)) == (Reaction(), Reaction(A.RESTART_JOB, 5 * SECOND))
+    assert choose_action(star, JobRequest(job=star.key, event=E.UNKNOWN)) == PolicyAction(A.RESTART_JOB)
+    assert (choose_action(star, pending), choose_action(late, pending)) == (
+        PolicyAction(),
+        PolicyAction(A.RESTART_JOB, 5 * SECOND),
+    )
 
 
 def test_an_action_is_about_what_its_event_was_about() -> None:
@@ -91,21 +94,23 @@ def test_an_action_is_about_what_its_event_was_about() -> None:
     assert target_of(A.RESTART_JOB, asked) is None
 
 
-def waiting(pod: str, action: JobAction, event: JobEvent = E.POD_FAILED, task: str = "w") -> Delayed:
-    return Delayed(request=JobRequest(job="j", task=task, pod=pod, pod_uid="1", event=event), action=action, due=9)
+def waiting(pod: str, action: JobAction, event: JobEvent = E.POD_FAILED, task: str = "w") -> DelayedAction:
+    return DelayedAction(
+        request=JobRequest(job="j", task=task, pod=pod, pod_uid="1", event=event), action=action, due=9
+    )
 
 
-def those(*delayed: Delayed) -> Delays:
+def those(*delayed: DelayedAction) -> DelayedActions:
     return {one.request.pod: one for one in delayed}
 
 
 def test_the_same_action_for_a_pod_keeps_its_first_deadline() -> None:
     first, again = (
         waiting("p", A.RESTART_JOB),
-        Delayed(request=JobRequest(job="j", pod="p"), action=A.RESTART_JOB, due=99),
+        DelayedAction(request=JobRequest(job="j", pod="p"), action=A.RESTART_JOB, due=99),
     )
-    assert added(those(first), again) == those(first)
-    assert added(those(first), waiting("p", A.ABORT_JOB)) == those(waiting("p", A.ABORT_JOB))
+    assert add_delayed(those(first), again) == those(first)
+    assert add_delayed(those(first), waiting("p", A.ABORT_JOB)) == those(waiting("p", A.ABORT_JOB))
 
 
 @pytest.mark.parametrize(
@@ -121,13 +126,13 @@ def test_the_same_action_for_a_pod_keeps_its_first_deadline() -> None:
 )
 def test_what_happens_to_a_pod_makes_its_delayed_action_pointless(event: JobEvent, by: JobEvent, left: bool) -> None:
     before = those(waiting("p", A.RESTART_POD, event), waiting("q", A.RESTART_POD, event))
-    after = outlived(before, JobRequest(job="j", pod="p", pod_uid="1", event=by))
+    after = cancel_obsolete(before, JobRequest(job="j", pod="p", pod_uid="1", event=by))
     assert list(after) == (["p", "q"] if left else ["q"])
 
 
 def test_a_pod_made_anew_does_not_end_the_wait_of_the_old_one() -> None:
     before = those(waiting("p", A.RESTART_POD, E.POD_PENDING))
-    assert outlived(before, JobRequest(job="j", pod="p", pod_uid="2", event=E.POD_FAILED)) == before
+    assert cancel_obsolete(before, JobRequest(job="j", pod="p", pod_uid="2", event=E.POD_FAILED)) == before
 
 
 @pytest.mark.parametrize(
@@ -146,7 +151,7 @@ def test_one_action_settles_the_others_of_its_kind(done: JobAction, left: list[s
         waiting("task x", A.RESTART_TASK, task="x"),
         waiting("pod a", A.RESTART_POD),
     )
-    assert list(settled(before, done, JobRequest(job="j", task="w", pod="pod a"))) == left
+    assert list(cancel_replaced(before, done, JobRequest(job="j", task="w", pod="pod a"))) == left
 
 
 def test_a_task_is_completed_when_its_last_pod_succeeds() -> None:

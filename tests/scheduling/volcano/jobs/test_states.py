@@ -6,7 +6,14 @@ import pytest
 
 from gpuconsole.model.cluster import PodPhase
 from gpuconsole.model.volcano import JobAction, TaskSpec, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs.states import ENDED, NONE, ControllerCall, PodTarget, TargetType, course
+from gpuconsole.scheduling.volcano.jobs.states import (
+    FINISHED_PHASES,
+    NO_PHASES,
+    ControllerCall,
+    PodTarget,
+    TargetType,
+    plan_action,
+)
 from tests.support.volcano_jobs import job
 
 SYNC, KILL, PART = ControllerCall.SYNC, ControllerCall.KILL, ControllerCall.KILL_TARGET
@@ -17,26 +24,26 @@ BEGIN, RUN = (P.NEW, P.PENDING), (P.RUNNING,)
 
 # Phases, action → what is done, which pods are retained, the phase afterwards (none is alive, one is).
 TABLE = [
-    ((*BEGIN, *RUN), A.RESTART_JOB, KILL, NONE, P.RESTARTING, P.RESTARTING),
-    ((*BEGIN, *RUN), A.RESTART_TASK, PART, NONE, P.RESTARTING, P.RESTARTING),
-    ((*BEGIN, *RUN), A.RESTART_POD, PART, NONE, P.RESTARTING, P.RESTARTING),
-    ((*BEGIN, *RUN), A.RESTART_PARTITION, PART, NONE, P.RESTARTING, P.RESTARTING),
-    ((*BEGIN, *RUN), A.ABORT_JOB, KILL, ENDED, P.ABORTING, P.ABORTING),
-    ((*BEGIN, *RUN), A.TERMINATE_JOB, KILL, ENDED, P.TERMINATING, P.TERMINATING),
-    ((*BEGIN, *RUN), A.COMPLETE_JOB, KILL, ENDED, P.COMPLETING, P.COMPLETING),
-    (BEGIN, A.SYNC_JOB, SYNC, NONE, None, P.RUNNING),
-    (BEGIN, A.RESUME_JOB, SYNC, NONE, None, P.RUNNING),
-    (RUN, A.SYNC_JOB, SYNC, NONE, None, None),
-    ((P.RESTARTING,), A.SYNC_JOB, SYNC, NONE, P.PENDING, P.PENDING),
-    ((P.RESTARTING,), A.RESTART_TASK, PART, NONE, P.PENDING, P.PENDING),
-    ((P.RESTARTING,), A.ABORT_JOB, KILL, NONE, P.PENDING, P.PENDING),
-    ((P.ABORTING,), A.SYNC_JOB, KILL, ENDED, P.ABORTED, None),
-    ((P.ABORTING,), A.RESUME_JOB, KILL, ENDED, P.RESTARTING, P.RESTARTING),
-    ((P.ABORTED,), A.SYNC_JOB, KILL, ENDED, None, None),
-    ((P.ABORTED,), A.RESUME_JOB, KILL, ENDED, P.RESTARTING, P.RESTARTING),
-    ((P.TERMINATING,), A.RESTART_JOB, KILL, ENDED, P.TERMINATED, None),
-    ((P.COMPLETING,), A.RESTART_JOB, KILL, ENDED, P.COMPLETED, None),
-    ((P.COMPLETED, P.FAILED, P.TERMINATED), A.RESTART_JOB, KILL, ENDED, None, None),
+    ((*BEGIN, *RUN), A.RESTART_JOB, KILL, NO_PHASES, P.RESTARTING, P.RESTARTING),
+    ((*BEGIN, *RUN), A.RESTART_TASK, PART, NO_PHASES, P.RESTARTING, P.RESTARTING),
+    ((*BEGIN, *RUN), A.RESTART_POD, PART, NO_PHASES, P.RESTARTING, P.RESTARTING),
+    ((*BEGIN, *RUN), A.RESTART_PARTITION, PART, NO_PHASES, P.RESTARTING, P.RESTARTING),
+    ((*BEGIN, *RUN), A.ABORT_JOB, KILL, FINISHED_PHASES, P.ABORTING, P.ABORTING),
+    ((*BEGIN, *RUN), A.TERMINATE_JOB, KILL, FINISHED_PHASES, P.TERMINATING, P.TERMINATING),
+    ((*BEGIN, *RUN), A.COMPLETE_JOB, KILL, FINISHED_PHASES, P.COMPLETING, P.COMPLETING),
+    (BEGIN, A.SYNC_JOB, SYNC, NO_PHASES, None, P.RUNNING),
+    (BEGIN, A.RESUME_JOB, SYNC, NO_PHASES, None, P.RUNNING),
+    (RUN, A.SYNC_JOB, SYNC, NO_PHASES, None, None),
+    ((P.RESTARTING,), A.SYNC_JOB, SYNC, NO_PHASES, P.PENDING, P.PENDING),
+    ((P.RESTARTING,), A.RESTART_TASK, PART, NO_PHASES, P.PENDING, P.PENDING),
+    ((P.RESTARTING,), A.ABORT_JOB, KILL, NO_PHASES, P.PENDING, P.PENDING),
+    ((P.ABORTING,), A.SYNC_JOB, KILL, FINISHED_PHASES, P.ABORTED, None),
+    ((P.ABORTING,), A.RESUME_JOB, KILL, FINISHED_PHASES, P.RESTARTING, P.RESTARTING),
+    ((P.ABORTED,), A.SYNC_JOB, KILL, FINISHED_PHASES, None, None),
+    ((P.ABORTED,), A.RESUME_JOB, KILL, FINISHED_PHASES, P.RESTARTING, P.RESTARTING),
+    ((P.TERMINATING,), A.RESTART_JOB, KILL, FINISHED_PHASES, P.TERMINATED, None),
+    ((P.COMPLETING,), A.RESTART_JOB, KILL, FINISHED_PHASES, P.COMPLETED, None),
+    ((P.COMPLETED, P.FAILED, P.TERMINATED), A.RESTART_JOB, KILL, FINISHED_PHASES, None, None),
 ]
 
 
@@ -51,7 +58,7 @@ def test_an_action_does_in_each_phase(
     _, action, call, retain, if_gone, if_busy = row
     one = job(("w", 2), status=VolcanoStatus(phase=phase))
     target = PodTarget(TargetType.TASK, "w")
-    found = course(one, action, target)
+    found = plan_action(one, action, target)
     assert (found.call, found.retain) == (call, retain)
     assert found.target == (target if call is PART else None)
     for status, after in ((SILENT, if_gone), (BUSY, if_busy)):
@@ -61,8 +68,8 @@ def test_an_action_does_in_each_phase(
 
 def test_a_restart_counts_as_a_retry() -> None:
     one = job(("w", 2))
-    assert course(one, A.RESTART_JOB).update(one, VolcanoStatus(retry_count=1)).retry_count == 2
-    assert course(one, A.ABORT_JOB).update(one, VolcanoStatus(retry_count=1)).retry_count == 1
+    assert plan_action(one, A.RESTART_JOB).update(one, VolcanoStatus(retry_count=1)).retry_count == 2
+    assert plan_action(one, A.ABORT_JOB).update(one, VolcanoStatus(retry_count=1)).retry_count == 1
 
 
 @pytest.mark.parametrize(
@@ -73,7 +80,7 @@ def test_a_restart_counts_as_a_retry() -> None:
 def test_a_restarting_job_waits_for_its_pods_to_leave(retries: int, leaving: int, after: VolcanoPhase) -> None:
     status = VolcanoStatus(phase=P.RESTARTING, retry_count=retries, terminating=leaving, min_available=2)
     one = job(("w", 3), min_available=2, status=status)
-    assert course(one, A.SYNC_JOB).update(one, status).phase is after
+    assert plan_action(one, A.SYNC_JOB).update(one, status).phase is after
 
 
 def counts(succeeded: int = 0, failed: int = 0, pending: int = 0, **tasks: int) -> VolcanoStatus:
@@ -111,9 +118,9 @@ TWO = (("a", 2, TaskSpec(min_available=1)), ("b", 2, TaskSpec(min_available=2)))
 )
 def test_a_running_job_ends_by_what_succeeded(spec: dict[str, Any], status: VolcanoStatus, after: VolcanoPhase) -> None:
     one = job(*TWO, status=status, **spec)
-    assert course(one, A.SYNC_JOB).update(one, status).phase is after
+    assert plan_action(one, A.SYNC_JOB).update(one, status).phase is after
 
 
 def test_a_job_that_was_scaled_to_nothing_stays_what_it_is() -> None:
     one = job(("w", 0), min_available=0)
-    assert course(one, A.SYNC_JOB).update(one, counts()).phase is P.RUNNING
+    assert plan_action(one, A.SYNC_JOB).update(one, counts()).phase is P.RUNNING
