@@ -23,7 +23,7 @@ from gpuconsole.model.snapshot import Snapshot, Visibility
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.telemetry import PERIOD, measure
+from gpuconsole.sim.telemetry import PERIOD, simulate_metrics
 
 WINDOW = 40
 """Polls over which the reached speed is averaged: about two seconds."""
@@ -129,7 +129,7 @@ class TelemetrySampler:
         # Telemetry of a live cluster in the snapshot is kept instead of simulated values.
         self._foreign = any(not one.simulated for one in snapshot.telemetry.all())
         if not self._foreign:
-            self._round, self._begun, self._polls = measure(snapshot, seed), snapshot.time, 0
+            self._round, self._begun, self._polls = simulate_metrics(snapshot, seed), snapshot.time, 0
             self._before, self._sent = self._sent, set()
 
 
@@ -197,7 +197,7 @@ class SimulatedBackend(SimulationClock):
             self._carry_out()
             self._advance(before + self.span(elapsed))
             for _ in range(self.take_steps()):
-                self._simulation.step()
+                self._simulation.run_next_moment()
             self.note(elapsed, self._simulation.now - before)
             return self._events()
 

@@ -10,7 +10,7 @@ from gpuconsole.model.clock import format_time
 from gpuconsole.model.events import Applied
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.sim.telemetry import measure
+from gpuconsole.sim.telemetry import simulate_metrics
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 
 VERSION = 3
@@ -52,6 +52,6 @@ def _measured(asked: QuestionContext) -> Snapshot:
     state.seen = snapshot.seen
     for obj in snapshot.objects():
         state.apply(Applied(snapshot.time, obj))
-    for telemetry in measure(snapshot, asked.simulation.seed):
+    for telemetry in simulate_metrics(snapshot, asked.simulation.seed):
         state.apply(Applied(snapshot.time, telemetry))
     return state.freeze()

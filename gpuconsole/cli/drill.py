@@ -25,7 +25,7 @@ from gpuconsole.model.clock import format_exactly
 from gpuconsole.model.manifests import NO_MANIFEST, Severity, load
 from gpuconsole.model.text import clean
 from gpuconsole.services.drills import playable
-from gpuconsole.sim.scenario import Scenario, build
+from gpuconsole.sim.scenario import Scenario, build_simulation
 
 
 class Suite(Struct, frozen=True, kw_only=True):
@@ -172,7 +172,7 @@ def _show(scenario: Scenario, seed: int | None, settings: Config) -> int:
     from gpuconsole.ui.drill_console import DrillApp
 
     log_to(settings.log_file, settings.log_level)
-    simulation = build(replace(scenario, steps=()), seed=seed)
+    simulation = build_simulation(replace(scenario, steps=()), seed=seed)
     about = status_of(simulation, scenario.name)
     console = Console(SimulatedBackend(simulation, speed=1), about=about, prices=scenario.policy.prices)
     app = DrillApp(console, DrillSession(scenario, seed=seed))

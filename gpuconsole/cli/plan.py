@@ -13,7 +13,7 @@ from gpuconsole.errors import UsageError
 from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for_forecast, queue_assumptions, run_times
 from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption, plan
 from gpuconsole.model.clock import HOUR, SECOND, Span
-from gpuconsole.sim.scenario_form import as_changes
+from gpuconsole.sim.scenario_form import to_change_list
 from gpuconsole.ui.answers.plan_and_risk import plan_lines
 
 VERSION = 2
@@ -75,5 +75,5 @@ def _option(option: PlanOption, answer: CapacityPlan) -> dict[str, Any]:
     plain = msgspec.structs.asdict(option)
     p95 = plain.pop("p95_wait")
     before = p95 is not None and p95 <= answer.horizon
-    steps = as_changes(option.commands, answer.horizon, lambda obj: {})["steps"]
+    steps = to_change_list(option.commands, answer.horizon, lambda obj: {})["steps"]
     return {**plain, "commands": steps, "p95_wait_seconds": p95 / SECOND if before else None}

@@ -47,7 +47,7 @@ from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation, policy_of_snapshot
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import START as SCENARIO_START
-from gpuconsole.sim.scenario import Scenario, build, load_scenario, provisions_by_default
+from gpuconsole.sim.scenario import Scenario, build_simulation, load_scenario, provisions_by_default
 from gpuconsole.sim.scenario_form import ScenarioError
 
 _PLACE = re.compile(r"([A-Za-z][\w.\[\]]*): (.+)")
@@ -304,7 +304,9 @@ def open_simulation(request: OpenRequest, settings: Config | None = None) -> Ope
         raise FindingsError("\n".join(map(as_line, wrong)))
     if request.nodes is not None:
         scenario = _with_nodes(scenario, request.nodes)
-    return _opened(build(scenario, seed=request.seed, gpus_per_node=request.gpus_per_node), scenario, loaded, request)
+    return _opened(
+        build_simulation(scenario, seed=request.seed, gpus_per_node=request.gpus_per_node), scenario, loaded, request
+    )
 
 
 def read_scenario(files: Sequence[str], request: OpenRequest) -> Scenario:

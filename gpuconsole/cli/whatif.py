@@ -42,7 +42,7 @@ from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.scheduling.volcano.config import HELM_CONF
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim.policy import SimPolicy, Substitute
-from gpuconsole.sim.scenario import Scenario, build, load_of, queued, under
+from gpuconsole.sim.scenario import Scenario, build_simulation, for_kueue, for_scheduler, from_snapshot
 from gpuconsole.sim.scenario_form import Changes, ScenarioError, read_changes
 from gpuconsole.ui.names import called, named
 from gpuconsole.workers.forked_future import fork_future
@@ -251,10 +251,13 @@ def compared(asked: QuestionContext, chosen: Sequence[str], horizon: Span | None
         return nothing_said(KIND, lacking, ENGINES_VERSION)
     scenario, seed = asked.scenario, asked.simulation.seed
     if scenario is None:
-        scenario = load_of(asked.found or asked.simulation.snapshot(), asked.simulation.policy, seed)
+        scenario = from_snapshot(asked.found or asked.simulation.snapshot(), asked.simulation.policy, seed)
     text = _conf(conf)
     loads = [scenario, *(_under(scenario, name, text) for name in dict.fromkeys(chosen))]
-    runs = [(engine_name(load.policy), build(load, seed=seed, gpus_per_node=asked.gpus_per_node)) for load in loads]
+    runs = [
+        (engine_name(load.policy), build_simulation(load, seed=seed, gpus_per_node=asked.gpus_per_node))
+        for load in loads
+    ]
     answer = compare_engines(runs, HORIZON if horizon is None else horizon)
     return CommandAnswer(
         kind=KIND, body=engines_as_body(answer), lines=list(engines_as_text(answer)), version=ENGINES_VERSION
@@ -263,7 +266,7 @@ def compared(asked: QuestionContext, chosen: Sequence[str], horizon: Span | None
 
 def _under(scenario: Scenario, name: str, conf: str) -> Scenario:
     """The scenario with the engine of this name; `conf` is Volcano's configuration."""
-    return queued(scenario) if name == KUEUE else under(scenario, Substitute(name), conf)
+    return for_kueue(scenario) if name == KUEUE else for_scheduler(scenario, Substitute(name), conf)
 
 
 def engine_name(policy: SimPolicy) -> str:

@@ -14,7 +14,7 @@ from gpuconsole.model.snapshot import ALWAYS, QueueAssumptions, Snapshot
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import MEASURED, Latencies, draw
+from gpuconsole.sim.run_times import MEASURED, Latencies, random_for
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -146,7 +146,7 @@ def latency_assumption(latencies: Latencies | None) -> str:
     """Describe the controller latencies of a simulation as one of the assumptions of an answer."""
     if latencies is None:
         return "no controller latencies (latencies: none)"
-    random = draw(0, "quota release")
+    random = random_for(0, "quota release")
     steps = (latencies.job_suspend, latencies.status_update, latencies.workload_reconcile)
     released = sorted(sum(step.sample(random) for step in steps) for _ in range(_DRAWS))
     median, most = (_tenths(released[_DRAWS * percent // 100]) for percent in (50, 99))

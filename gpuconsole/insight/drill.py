@@ -32,7 +32,7 @@ from gpuconsole.model.commands import Command, Finish
 from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, PreemptionTrace
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import Scenario, build
+from gpuconsole.sim.scenario import Scenario, build_simulation
 from gpuconsole.sim.scenario_form import Step
 
 NO_EVICTIONS = "noEvictions"
@@ -102,7 +102,7 @@ class DrillRun:
     def __init__(self, scenario: Scenario, seed: int | None = None) -> None:
         self.scenario = scenario
         # Steps are scheduled one by one, so that steps with the same time are checked one after the other.
-        self.twin = _Twin(build(replace(scenario, steps=()), seed=seed), ObjectNames(), [])
+        self.twin = _Twin(build_simulation(replace(scenario, steps=()), seed=seed), ObjectNames(), [])
         self.results: list[ExpectationOutcome] = []
         self.checked = 0
         """Number of history lines that earlier checks have covered."""
@@ -228,7 +228,7 @@ class _Twin:
         return _Twin(self.simulation.fork(), self.names.copy(), self.lines.copy())
 
     def carry(self, step: Step) -> None:
-        self.simulation.schedule(step.at, *step.commands)
+        self.simulation.schedule_commands(step.at, *step.commands)
 
     def refusals(self, since: int) -> list[str]:
         """Return why commands were rejected; finishing a finished workload is not an error."""

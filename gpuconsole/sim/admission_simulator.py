@@ -49,19 +49,19 @@ class AdmissionSimulator:
 
     def fork(self) -> "AdmissionSimulator":
         """Return an independent copy."""
-        twin = AdmissionSimulator(self.session.fork(), self.now)
-        twin.workloads = self.workloads.copy()
-        return twin
+        copied = AdmissionSimulator(self.session.fork(), self.now)
+        copied.workloads = self.workloads.copy()
+        return copied
 
     def apply(self, obj: Object) -> None:
         """Create or update an object."""
-        self.follow(Applied(self.now, obj))
+        self.apply_event(Applied(self.now, obj))
 
     def delete(self, table: str, key: str) -> None:
         """Delete an object; `table` as in `model.objects.TABLES`."""
-        self.follow(Deleted(self.now, table, key))
+        self.apply_event(Deleted(self.now, table, key))
 
-    def follow(self, event: Event) -> None:
+    def apply_event(self, event: Event) -> None:
         """Apply a change of the observed cluster, as `apply` and `delete` do."""
         match event:
             case Applied(_, Workload() as workload):
@@ -78,16 +78,16 @@ class AdmissionSimulator:
         if workload is not None and not workload.finished:
             self.apply(conditions.finish(workload, "Succeeded", "Job finished", self.now))
 
-    def queue_of(self, key: str) -> ClusterQueue | None:
+    def cluster_queue_of(self, key: str) -> ClusterQueue | None:
         """The ClusterQueue of a workload; None without one."""
         workload = self.workloads.get(key)
         return self.session.look_up_queues(workload).cluster_queue if workload is not None else None
 
-    def wake(self) -> None:
+    def requeue_inadmissible(self) -> None:
         """Requeue the inadmissible workloads of every cohort tree that had a relevant change."""
         self.session.requeue_inadmissible(self.now)
 
-    def cycle(self) -> list[AdmissionDecision]:
+    def run_cycle(self) -> list[AdmissionDecision]:
         """Run one cycle a second later, and apply its decisions, evictions last; repeated refusals are omitted.
 
         Decisions come in the order in which they were taken.
@@ -95,7 +95,7 @@ class AdmissionSimulator:
         self.now += SECOND
         decided: list[AdmissionDecision] = []
         for decision in self.session.run_cycle(self.now, report=ReportRefusals.CHANGED):
-            if isinstance(decision, Refuse) and not self._tell(decision):
+            if isinstance(decision, Refuse) and not self._record_refusal(decision):
                 continue
             decided.append(decision)
             match decision:
@@ -105,7 +105,7 @@ class AdmissionSimulator:
                     pass
         for victim in apply_decisions.victims_of(decided):
             self._evict(victim)
-        self.wake()
+        self.requeue_inadmissible()
         return decided
 
     def _admit(self, decision: Admit) -> None:
@@ -114,7 +114,7 @@ class AdmissionSimulator:
         if decision.replaces:
             self.apply(apply_decisions.replaced(self.workloads[decision.replaces], reserved, self.now))
 
-    def _tell(self, decision: Refuse) -> bool:
+    def _record_refusal(self, decision: Refuse) -> bool:
         """Record a refusal; False if it repeats the workload's previous one."""
         workload = self.workloads[decision.workload]
         refused = conditions.take_refusal(workload, decision, self.now, granular=self.session.config.granular)

@@ -5,8 +5,9 @@ and the active and inadmissible workloads of each ClusterQueue.
 
 `ConformanceRun` is admission alone, cycle by cycle: no controllers, pods or run times; admissions and evictions take
 effect at once, and inadmissible workloads are requeued at once. `TimedConformanceRun` (`seconds: true`) goes second by
-second, with Kueue's controllers and their timers: they reconcile until nothing changes (`settle`), the pods of an
-evicted workload terminate after the time in its annotation, and admission checks and pods change state on request only.
+second, with Kueue's controllers and their timers: they reconcile until nothing changes (`run_controllers`), the pods of
+an evicted workload terminate after the time in its annotation, and admission checks and pods change state on request
+only.
 """
 
 import json
@@ -52,26 +53,26 @@ def sorted_queues(queues: Queues) -> Queues:
     return {name: sorted(keys) for name, keys in queues.items()}
 
 
-def admitted_form(decided: Iterable[AdmissionDecision]) -> list[dict[str, Any]]:
+def admissions_by_workload(decided: Iterable[AdmissionDecision]) -> list[dict[str, Any]]:
     """The admissions of a cycle by workload, in the form in which results are compared."""
     admitted = sorted((d for d in decided if isinstance(d, Admit)), key=lambda d: d.workload)
     return [
         {
             "workload": decision.workload,
             "clusterQueue": decision.admission.cluster_queue,
-            "podSets": [_pod_set(assignment) for assignment in decision.admission.pod_sets],
+            "podSets": [_pod_set_result(assignment) for assignment in decision.admission.pod_sets],
         }
         for decision in admitted
     ]
 
 
-def preempted_form(decided: Iterable[AdmissionDecision]) -> list[dict[str, Any]]:
+def preemptions_by_workload(decided: Iterable[AdmissionDecision]) -> list[dict[str, Any]]:
     """The preemptions of a cycle by workload, in the form in which results are compared."""
     preempted = sorted((d for d in decided if isinstance(d, Preempt)), key=lambda d: d.workload)
     return [{"workload": d.workload, "reason": d.rule.value, "message": d.message} for d in preempted]
 
 
-def _pod_set(assignment: PodSetAssignment) -> dict[str, Any]:
+def _pod_set_result(assignment: PodSetAssignment) -> dict[str, Any]:
     result: dict[str, Any] = {
         "name": assignment.name,
         "count": assignment.count,
@@ -105,7 +106,7 @@ def timed_config(scenario: Document) -> KueueConfig:
     )
 
 
-class News:
+class ChangeLogEntry:
     """Collects what the controllers did since the last result entry: evictions, released quota, admissions. Mutates."""
 
     def __init__(self) -> None:
@@ -120,17 +121,17 @@ class News:
     def __bool__(self) -> bool:
         return bool(self.evicted or self.released or self.admitted_after_checks)
 
-    def note(self, before: Workload, after: Workload, *, by_eviction: bool) -> None:
+    def record(self, before: Workload, after: Workload, *, by_eviction: bool) -> None:
         """Record what a controller changed in a workload, from its versions before and after."""
         if before.reserved and not (after.reserved or after.finished):
             self.released.add(after.key)
-        said, says = before.condition(conditions.QUOTA_RESERVED), after.condition(conditions.QUOTA_RESERVED)
+        value, says = before.condition(conditions.QUOTA_RESERVED), after.condition(conditions.QUOTA_RESERVED)
         if by_eviction or says is None or says.status:
             return
-        if said is None or said.status or (said.reason, said.message) != (says.reason, says.message):
+        if value is None or value.status or (value.reason, value.message) != (says.reason, says.message):
             self.refused.add(after.key)
 
-    def forget(self, key: str) -> None:
+    def discard(self, key: str) -> None:
         """Drop a deleted workload from `released` and `refused`."""
         self.released.discard(key)
         self.refused.discard(key)
@@ -143,7 +144,7 @@ class ConformanceCluster:
         self.now = now
         self.session = KueueSession(config)
         self.workloads: dict[str, Workload] = {}
-        self.news = News()
+        self.changes = ChangeLogEntry()
         self._config = config
         self._objects: dict[tuple[type[Object], str], Object] = {}
         self._specs: dict[tuple[type[Object], str], Any] = {}
@@ -152,13 +153,13 @@ class ConformanceCluster:
         """Workloads all of whose pods are ready."""
         self._pods_end: dict[str, Time] = {}
         """Evicted workload → when its pods are gone."""
-        self._again: dict[str, Time] = {}
+        self._reconcile_at: dict[str, Time] = {}
         """Workload → when its controller reconciles it again."""
-        self._sampled: dict[str, Time] = {}
+        self._sampled_at: dict[str, Time] = {}
         """LocalQueue → when its controller reconciles it at the end of its sampling interval."""
-        self._stirred: dict[str, Time] = {}
+        self._local_queues_due: dict[str, Time] = {}
         """LocalQueue → when its controller reconciles it because its workloads changed."""
-        self._asked: set[str] = set()
+        self._workloads_due: set[str] = set()
         """Workloads that the workload controller has to reconcile."""
         self._changed: set[str] = set()
         """Workloads whose jobs have to be reconciled."""
@@ -166,17 +167,19 @@ class ConformanceCluster:
     def create(self, obj: Object, spec: Any) -> None:
         """Create an object; `spec` is its spec as written, by which a later `apply` detects a change."""
         if isinstance(obj, Workload):
-            self._put(obj)
+            self._update_workload(obj)
         else:
             self._store(obj, spec)
-        self.settle()
+        self.run_controllers()
 
     def apply(self, obj: Object, spec: Any) -> None:
         """Replace the user's fields of an object, or create it; a terminating ClusterQueue is unchanged."""
         if isinstance(obj, Workload):
             old = self.workloads.get(obj.key)
             queue = old.queue if old is not None and old.reserved else obj.queue
-            self._put(obj if old is None else replace(old, active=obj.active, priority=obj.priority, queue=queue))
+            self._update_workload(
+                obj if old is None else replace(old, active=obj.active, priority=obj.priority, queue=queue)
+            )
         else:
             known = self._objects.get((type(obj), obj.key))
             if isinstance(known, ClusterQueue) and known.terminating:
@@ -187,7 +190,7 @@ class ConformanceCluster:
                 respecified = self._specs.get((type(obj), obj.key)) != spec
                 self.session.written_again(obj, self.now, respecified=respecified)
             self._store(obj, spec)
-        self.settle()
+        self.run_controllers()
 
     def delete(self, kind: type[Object], key: str) -> None:
         """Delete an object; a ClusterQueue terminates while workloads hold its quota."""
@@ -199,17 +202,17 @@ class ConformanceCluster:
                 self._store(replace(queue, terminating=True), None)
         elif (kind, key) in self._objects:
             self._drop(kind, key)
-        self.settle()
+        self.run_controllers()
 
     def finish(self, key: str) -> None:
         """Finish a workload, whether it ran or not."""
         workload = self.workloads.get(key)
         if workload is not None and not workload.finished:
-            self._put(conditions.finish(workload, "Succeeded", "Job finished", self.now))
+            self._update_workload(conditions.finish(workload, "Succeeded", "Job finished", self.now))
             self._pods_end.pop(key, None)
-            self.settle()
+            self.run_controllers()
 
-    def answer(self, answer: Mapping[str, Any]) -> None:
+    def set_check_state(self, answer: Mapping[str, Any]) -> None:
         """Set the state of an admission check, if it is pending and its workload holds quota."""
         workload = self.workloads.get(answer["workload"])
         if workload is None or not workload.reserved or workload.finished or workload.is_true(conditions.EVICTED):
@@ -223,8 +226,8 @@ class ConformanceCluster:
             requeue_after=answer.get("requeueAfterSeconds"),
             since=self.now,
         )
-        self._put(replace(workload, checks=with_check(workload.checks, state, self.now)))
-        self.settle()
+        self._update_workload(replace(workload, checks=with_check(workload.checks, state, self.now)))
+        self.run_controllers()
 
     def set_ready(self, key: str, *, ready: bool) -> None:
         """Set whether all pods of an admitted workload are ready."""
@@ -233,33 +236,33 @@ class ConformanceCluster:
             return
         (self._ready.add if ready else self._ready.discard)(key)
         self._changed.add(key)
-        self.settle()
+        self.run_controllers()
 
-    def wake(self) -> None:
+    def requeue_inadmissible(self) -> None:
         """Requeue the inadmissible workloads of every cohort tree that had a relevant change."""
         self.session.requeue_inadmissible(self.now)
 
     @property
     def next_timer(self) -> Time | None:
         """The next moment at which pods end or a controller reconciles."""
-        timers = (self._pods_end, self._again, self._sampled, self._stirred)
+        timers = (self._pods_end, self._reconcile_at, self._sampled_at, self._local_queues_due)
         return min((time for times in timers for time in times.values()), default=None)
 
-    def fire(self) -> bool:
+    def handle_due(self) -> bool:
         """Handle what is due by now: ends of pods, then reconciles; False if nothing is due."""
-        ended = _due(self._pods_end, self.now)
+        ended = _due_keys(self._pods_end, self.now)
         for key in ended:
             del self._pods_end[key]
         self._changed.update(ended)
-        self.settle()
-        queues = sorted({*_due(self._sampled, self.now), *_due(self._stirred, self.now)})
+        self.run_controllers()
+        queues = sorted({*_due_keys(self._sampled_at, self.now), *_due_keys(self._local_queues_due, self.now)})
         for key in queues:
-            self._look_at_local_queue(key)
-        looks = _due(self._again, self.now)
+            self._reconcile_local_queue(key)
+        looks = _due_keys(self._reconcile_at, self.now)
         for key in looks:
-            del self._again[key]
-        self._asked.update(looks)
-        self.settle()
+            del self._reconcile_at[key]
+        self._workloads_due.update(looks)
+        self.run_controllers()
         return bool(ended or queues or looks)
 
     @property
@@ -278,60 +281,60 @@ class ConformanceCluster:
                 case Refuse():
                     workload = self.workloads[decision.workload]
                     granular = self._config.granular
-                    self._put(conditions.take_refusal(workload, decision, self.now, granular=granular))
+                    self._update_workload(conditions.take_refusal(workload, decision, self.now, granular=granular))
                 case Preempt() | Evict() | KeepWaiting():
                     pass
         for victim in apply_decisions.victims_of(decided):
             self._evict(apply_decisions.evicted(self.workloads[victim.workload], victim, self.now))
         return decided
 
-    def waiting(self) -> tuple[Queues, Queues]:
+    def pending_by_queue(self) -> tuple[Queues, Queues]:
         """Keys of the active and of the inadmissible workloads of each ClusterQueue."""
         active: Queues = {}
         inadmissible: Queues = {}
-        for queue in self._all(ClusterQueue):
+        for queue in self._objects_of_kind(ClusterQueue):
             for pending in self.session.pending(queue.name):
                 (inadmissible if pending.inadmissible else active).setdefault(queue.name, []).append(
                     pending.workload.key
                 )
         return sorted_queues(active), sorted_queues(inadmissible)
 
-    def settle(self) -> None:
+    def run_controllers(self) -> None:
         """Run the controllers, then the jobs, until nothing changes."""
-        while self._asked or self._changed:
-            asked, self._asked = sorted(self._asked), set()
+        while self._workloads_due or self._changed:
+            asked, self._workloads_due = sorted(self._workloads_due), set()
             for key in asked:
-                self._look_at_workload(key)
+                self._reconcile_workload(key)
             changed, self._changed = sorted(self._changed), set()
             for key in changed:
-                self._look_at_job(key)
-            for queue in list(self._all(ClusterQueue)):
+                self._reconcile_job(key)
+            for queue in list(self._objects_of_kind(ClusterQueue)):
                 if queue.terminating and not self.session.holds_quota(queue.name):
                     self._drop(ClusterQueue, queue.name)
 
-    def _look_at_workload(self, key: str) -> None:
+    def _reconcile_workload(self, key: str) -> None:
         """One Reconcile of the workload controller."""
         workload = self.workloads.get(key)
         if workload is None:
             return
         outcome = reconcile(workload, self.session.look_up_queues(workload), self._config, self.now)
-        self._again.pop(key, None)
+        self._reconcile_at.pop(key, None)
         after = outcome.marked(self.now)
         if after is None:
             self._drop_workload(key)
         elif outcome.eviction is not None:
             marked = after.condition(conditions.EVICTED)
             assert marked is not None
-            self.news.evicted[key] = (marked.reason, marked.message)
+            self.changes.evicted[key] = (marked.reason, marked.message)
             self._evict(after)
         elif after is not workload:
             if after.admitted and not workload.admitted:
-                self.news.admitted_after_checks.add(key)
-            self._put(after)
+                self.changes.admitted_after_checks.add(key)
+            self._update_workload(after)
         elif outcome.again:
-            self._again[key] = self.now + _whole_seconds(outcome.again)
+            self._reconcile_at[key] = self.now + _round_up_to_second(outcome.again)
 
-    def _look_at_job(self, key: str) -> None:
+    def _reconcile_job(self, key: str) -> None:
         """Reconcile a job: report whether its pods are ready, and release an evicted workload whose pods are gone."""
         before = workload = self.workloads.get(key)
         if before is None or workload is None or workload.finished:
@@ -341,23 +344,23 @@ class ConformanceCluster:
         if workload.reserved and workload.is_true(conditions.EVICTED) and key not in self._pods_end:
             workload = conditions.release(workload, self.now, granular=self._config.granular)
         if workload is not before:
-            self._put(workload, by_eviction=True)
+            self._update_workload(workload, by_eviction=True)
 
-    def _look_at_local_queue(self, key: str) -> None:
+    def _reconcile_local_queue(self, key: str) -> None:
         """One Reconcile of the LocalQueue controller, for admission fair sharing only."""
-        self._stirred.pop(key, None)
-        self._sampled.pop(key, None)
+        self._local_queues_due.pop(key, None)
+        self._sampled_at.pop(key, None)
         again = self.session.look_at_local_queue(key, self.now)
         if again is not None:
-            self._sampled[key] = self.now + _whole_seconds(again)
+            self._sampled_at[key] = self.now + _round_up_to_second(again)
 
     def _reserve(self, decision: Admit) -> None:
         queue = self._objects.get((ClusterQueue, decision.admission.cluster_queue))
         assert isinstance(queue, ClusterQueue)
         given = apply_decisions.reserved(self.workloads[decision.workload], decision, queue, self.now)
-        self._put(conditions.admit(given, self.now, granular=self._config.granular))
+        self._update_workload(conditions.admit(given, self.now, granular=self._config.granular))
         if decision.replaces:
-            self._put(apply_decisions.replaced(self.workloads[decision.replaces], given, self.now))
+            self._update_workload(apply_decisions.replaced(self.workloads[decision.replaces], given, self.now))
 
     def _evict(self, evicted: Workload) -> None:
         """Evict a workload; its pods, if any, take time to terminate."""
@@ -366,56 +369,56 @@ class ConformanceCluster:
         if seconds:
             self._pods_end[evicted.key] = self.now + seconds * SECOND
         self._ready.discard(evicted.key)
-        self._put(evicted)
+        self._update_workload(evicted)
 
-    def _put(self, workload: Workload, *, by_eviction: bool = False) -> None:
+    def _update_workload(self, workload: Workload, *, by_eviction: bool = False) -> None:
         """Update a workload, unless it is unchanged."""
         before = self.workloads.get(workload.key)
         if workload is before:
             return
         self.workloads[workload.key] = workload
         if before is not None:
-            self.news.note(before, workload, by_eviction=by_eviction)
+            self.changes.record(before, workload, by_eviction=by_eviction)
         self.session.apply(workload, self.now)
-        self._asked.add(workload.key)
+        self._workloads_due.add(workload.key)
         self._changed.add(workload.key)
-        self._stir({workload.local_queue, (before or workload).local_queue})
+        self._schedule_local_queues({workload.local_queue, (before or workload).local_queue})
 
     def _drop_workload(self, key: str) -> None:
         gone = self.workloads.pop(key, None)
         if gone is not None:
-            self.news.forget(key)
+            self.changes.discard(key)
             self._pods_end.pop(key, None)
-            self._again.pop(key, None)
+            self._reconcile_at.pop(key, None)
             self._ready.discard(key)
             self.session.delete(TABLES[Workload], key, self.now)
-            self._stir([gone.local_queue])
+            self._schedule_local_queues([gone.local_queue])
 
-    def _stir(self, local_queues: Iterable[str]) -> None:
+    def _schedule_local_queues(self, local_queues: Iterable[str]) -> None:
         """Reconcile these LocalQueues a second after a change of their workloads."""
         if self._config.usage_based is not None:
             for key in local_queues:
                 if (LocalQueue, key) in self._objects:
-                    self._stirred.setdefault(key, self.now + SECOND)
+                    self._local_queues_due.setdefault(key, self.now + SECOND)
 
     def _store(self, obj: Object, spec: Any) -> None:
         place = type(obj), obj.key
         old = self._objects.get(place)
         self._objects[place], self._specs[place] = obj, spec
         self.session.apply(obj, self.now)
-        self._ask_about(old, obj)
+        self._reconcile_affected(old, obj)
         if isinstance(obj, LocalQueue) and self._config.usage_based is not None:
-            self._look_at_local_queue(obj.key)
+            self._reconcile_local_queue(obj.key)
 
     def _drop(self, kind: type[Object], key: str) -> None:
         old = self._objects.pop((kind, key))
         if kind is LocalQueue:
-            self._sampled.pop(key, None)
-            self._stirred.pop(key, None)
+            self._sampled_at.pop(key, None)
+            self._local_queues_due.pop(key, None)
         self.session.delete(TABLES[kind], key, self.now)
-        self._ask_about(old, None)
+        self._reconcile_affected(old, None)
 
-    def _ask_about(self, old: Object | None, new: Object | None) -> None:
+    def _reconcile_affected(self, old: Object | None, new: Object | None) -> None:
         """Reconcile the workloads of a queue that was created, changed or deleted.
 
         Kueue 0.19 workload_controller.go: workloadQueueHandler.
@@ -429,19 +432,21 @@ class ConformanceCluster:
                 matters = True
         queue = new if new is not None else old
         if matters and isinstance(queue, LocalQueue | ClusterQueue):
-            local = [queue] if isinstance(queue, LocalQueue) else self._all(LocalQueue)
+            local = [queue] if isinstance(queue, LocalQueue) else self._objects_of_kind(LocalQueue)
             keys = {one.key for one in local if isinstance(queue, LocalQueue) or one.cluster_queue == queue.name}
-            self._asked.update(workload.key for workload in self.workloads.values() if workload.local_queue in keys)
+            self._workloads_due.update(
+                workload.key for workload in self.workloads.values() if workload.local_queue in keys
+            )
 
-    def _all(self, kind: type[Any]) -> Iterator[Any]:
+    def _objects_of_kind(self, kind: type[Any]) -> Iterator[Any]:
         return (obj for (one, _), obj in self._objects.items() if one is kind)
 
 
-def _due(timers: Mapping[str, Time], now: Time) -> list[str]:
+def _due_keys(timers: Mapping[str, Time], now: Time) -> list[str]:
     return sorted(key for key, time in timers.items() if time <= now)
 
 
-def _whole_seconds(span: Span) -> Span:
+def _round_up_to_second(span: Span) -> Span:
     """A duration rounded up to a second, the resolution of the clock."""
     return -(-span // SECOND) * SECOND
 
@@ -457,10 +462,10 @@ class TimedConformanceRun:
         self._scenario = scenario
         self._start = parse_time(scenario["start"])
         self._cluster = ConformanceCluster(timed_config(scenario), self._start)
-        self._shown: tuple[Queues, Queues] = ({}, {})
+        self._last_shown: tuple[Queues, Queues] = ({}, {})
         for document in creation_order(scenario["objects"]):
-            self._create(document)
-        self._cluster.wake()
+            self._create_object(document)
+        self._cluster.requeue_inadmissible()
 
     def result(self) -> dict[str, Any]:
         """Run all steps; returns the scenario's name and an entry for each second with an event."""
@@ -469,71 +474,71 @@ class TimedConformanceRun:
     def entries(self) -> Iterator[dict[str, Any]]:
         """Run all steps, and yield an entry of the result for each second with an event."""
         for number, step in enumerate(self._scenario.get("steps", ())):
-            self._begin(step)
+            self._apply_step(step)
             changes = False
-            for entry in self._seconds(step):
+            for entry in self._run_seconds(step):
                 changes = True
                 yield {"step": number, **entry}
-            if not changes and (entry := self._entry(None)):
+            if not changes and (entry := self._result_entry(None)):
                 yield {"step": number, **entry}
 
-    def _begin(self, step: Document) -> None:
+    def _apply_step(self, step: Document) -> None:
         """Advance the clock, run what is due meanwhile, and apply the changes of a step."""
         cluster = self._cluster
         until = cluster.now + int(step.get("advanceSeconds", 0) * SECOND)
         while (due := cluster.next_timer) is not None and due <= until:
             cluster.now = max(cluster.now, due)
-            cluster.fire()
-            cluster.wake()
+            cluster.handle_due()
+            cluster.requeue_inadmissible()
         cluster.now = until
         for key in step.get("finish") or ():
             cluster.finish(key)
         for key in step.get("delete") or ():
             cluster.delete(Workload, key)
         for name in step.get("remove") or ():
-            cluster.delete(*_named(name))
+            cluster.delete(*_parse_object_name(name))
         for document in step.get("apply") or ():
             obj = decode_object(document, now=cluster.now)
             if obj is not None:
                 cluster.apply(obj, document.get("spec"))
         for answer in step.get("checks") or ():
-            cluster.answer(answer)
+            cluster.set_check_state(answer)
         for state in step.get("ready") or ():
             cluster.set_ready(state["workload"], ready=bool(state["ready"]))
         for document in step.get("create") or ():
-            self._create(document)
-        cluster.wake()
+            self._create_object(document)
+        cluster.requeue_inadmissible()
 
-    def _create(self, document: Document) -> None:
+    def _create_object(self, document: Document) -> None:
         obj = decode_object(document, now=self._cluster.now)
         if obj is not None:
             self._cluster.create(obj, document.get("spec"))
 
-    def _seconds(self, step: Document) -> Iterator[dict[str, Any]]:
+    def _run_seconds(self, step: Document) -> Iterator[dict[str, Any]]:
         """Run the seconds of a step; the clock jumps over seconds in which nothing can happen."""
         cluster, most = self._cluster, step.get("maxSeconds")
         last = None if most is None else cluster.now + int(most * SECOND)
         for _ in range(int(step.get("maxCycles", 0))):
-            if not cluster.may_run_cycle and not self._jump(last):
+            if not cluster.may_run_cycle and not self._skip_idle_seconds(last):
                 return
             if last is not None and cluster.now + SECOND > last:
                 return
             cluster.now += SECOND
-            fired = cluster.fire()
-            cluster.wake()
-            active, decided = cluster.waiting()[0], None
+            fired = cluster.handle_due()
+            cluster.requeue_inadmissible()
+            active, decided = cluster.pending_by_queue()[0], None
             if cluster.may_run_cycle:
                 decided = cluster.run_cycle()
-            cluster.settle()
-            cluster.wake()
-            idle = decided is not None and not (fired or cluster.news or _moved(decided))
-            idle = idle and active == cluster.waiting()[0]
-            if entry := self._entry(decided, active):
+            cluster.run_controllers()
+            cluster.requeue_inadmissible()
+            idle = decided is not None and not (fired or cluster.changes or _has_admission_or_preemption(decided))
+            idle = idle and active == cluster.pending_by_queue()[0]
+            if entry := self._result_entry(decided, active):
                 yield entry
-            if idle and not self._jump(last):
+            if idle and not self._skip_idle_seconds(last):
                 return
 
-    def _jump(self, last: Time | None) -> bool:
+    def _skip_idle_seconds(self, last: Time | None) -> bool:
         """Move the clock to one second before the next event; False if there is none up to `last`."""
         due = self._cluster.next_timer
         if due is None or (last is not None and due > last):
@@ -541,19 +546,19 @@ class TimedConformanceRun:
         self._cluster.now = max(self._cluster.now, due - SECOND)
         return True
 
-    def _entry(self, decided: list[AdmissionDecision] | None, active: Queues | None = None) -> dict[str, Any]:
+    def _result_entry(self, decided: list[AdmissionDecision] | None, active: Queues | None = None) -> dict[str, Any]:
         """The events of this second; empty without any. `decided` is None if no cycle ran."""
-        waiting, news = self._cluster.waiting(), self._cluster.news
-        self._cluster.news = News()
-        changes = _changes_of(news, self._cluster.workloads)
-        if decided is None and not any(changes.values()) and waiting == self._shown:
+        waiting, news = self._cluster.pending_by_queue(), self._cluster.changes
+        self._cluster.changes = ChangeLogEntry()
+        changes = _changes_entry(news, self._cluster.workloads)
+        if decided is None and not any(changes.values()) and waiting == self._last_shown:
             return {}
-        self._shown = waiting
+        self._last_shown = waiting
         parts: dict[str, Any] = {
             "noCycle": decided is None,
             "activeBefore": active if decided is not None else {},
-            "admitted": admitted_form(decided or ()),
-            "preempted": preempted_form(decided or ()),
+            "admitted": admissions_by_workload(decided or ()),
+            "preempted": preemptions_by_workload(decided or ()),
             **changes,
             "activeAfter": waiting[0],
             "inadmissibleAfter": waiting[1],
@@ -562,7 +567,7 @@ class TimedConformanceRun:
         return {"at": at, **{name: part for name, part in parts.items() if part}}
 
 
-def _named(name: str) -> tuple[type[Object], str]:
+def _parse_object_name(name: str) -> tuple[type[Object], str]:
     """Kind and key of `Kind/name` or `Kind/namespace/name`."""
     kind, _, key = name.partition("/")
     if kind not in _KINDS or not key:
@@ -570,11 +575,11 @@ def _named(name: str) -> tuple[type[Object], str]:
     return _KINDS[kind], key
 
 
-def _moved(decided: list[AdmissionDecision]) -> bool:
+def _has_admission_or_preemption(decided: list[AdmissionDecision]) -> bool:
     return any(isinstance(decision, Admit | Preempt) for decision in decided)
 
 
-def _changes_of(news: News, workloads: dict[str, Workload]) -> dict[str, Any]:
+def _changes_entry(news: ChangeLogEntry, workloads: dict[str, Workload]) -> dict[str, Any]:
     pending = []
     for key in sorted(news.refused):
         says = workloads[key].condition(QUOTA_RESERVED)
@@ -612,21 +617,21 @@ class BareForm(ScenarioForm, frozen=True, rename="camel"):
     wait_for_pods_ready: Document | None = None
 
 
-def no_objections(scenario: Document) -> Iterable[str]:
-    """Report no problems: the default `objections` of `run_lines`."""
+def no_problems(scenario: Document) -> Iterable[str]:
+    """Report no problems: the default `find_problems` of `run_lines`."""
     return ()
 
 
 def run_lines(
-    lines: Iterable[str | bytes], source: str = "", objections: Callable[[Document], Iterable[str]] = no_objections
+    lines: Iterable[str | bytes], source: str = "", find_problems: Callable[[Document], Iterable[str]] = no_problems
 ) -> Iterator[dict[str, Any]]:
     """Run scenarios, one JSON document per line, and give one result per line; an invalid line gives an `error`.
 
-    An error names the line of `source`; `objections` are problems of a scenario found by the caller.
+    An error names the line of `source`; `find_problems` are problems of a scenario found by the caller.
     """
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            result = _run_line(line, objections)
+            result = _run_line(line, find_problems)
             if source and "error" in result:
                 result["error"] = "; ".join(f"{source}:{number}: {one}" for one in result["error"].splitlines())
             yield result
@@ -639,14 +644,14 @@ def _unknown_keys(scenario: Document) -> Iterator[str]:
         yield f"{where}unknown key {clean(repr(found.key), 80)}; {found.advice}"
 
 
-def _run_line(line: str | bytes, objections: Callable[[Document], Iterable[str]]) -> dict[str, Any]:
+def _run_line(line: str | bytes, find_problems: Callable[[Document], Iterable[str]]) -> dict[str, Any]:
     name = ""
     try:
         scenario = json.loads(line if isinstance(line, str) else line.decode())
         if not isinstance(scenario, dict):
             raise ValueError("a scenario is a JSON object")
         name = str(scenario.get("name", ""))
-        if wrong := [*_unknown_keys(scenario), *objections(scenario)]:
+        if wrong := [*_unknown_keys(scenario), *find_problems(scenario)]:
             return {"name": name, "cycles": [], "error": "\n".join(wrong)}
         return run(scenario)
     except json.JSONDecodeError as error:
@@ -674,38 +679,38 @@ class ConformanceRun:
 
     def __init__(self, scenario: Document) -> None:
         self._scenario = scenario
-        self.rehearsal = AdmissionSimulator(KueueSession(from_scenario(scenario)), parse_time(scenario["start"]))
+        self.simulator = AdmissionSimulator(KueueSession(from_scenario(scenario)), parse_time(scenario["start"]))
         """The simulated cluster."""
-        now = self.rehearsal.now
+        now = self.simulator.now
         documents = creation_order(scenario["objects"])
         objs = [obj for document in documents if (obj := decode_object(document, now=now)) is not None]
         for obj in objs:
-            self.rehearsal.apply(obj)
+            self.simulator.apply(obj)
         self._queues = sorted(obj.name for obj in objs if isinstance(obj, ClusterQueue))
-        self.rehearsal.wake()
+        self.simulator.requeue_inadmissible()
 
     def result(self) -> dict[str, Any]:
         """Run all cycles; returns the scenario's name and an entry for each cycle."""
-        return {"name": self._scenario.get("name", ""), "cycles": list(self.cycles())}
+        return {"name": self._scenario.get("name", ""), "cycles": list(self.run_cycles())}
 
-    def cycles(
+    def run_cycles(
         self, before: Callable[[AdmissionSimulator], object] = lambda rehearsal: None
     ) -> Iterator[dict[str, Any]]:
         """Run all cycles of all steps; `before` is called before each of them."""
         for number, step in enumerate(self._scenario.get("steps", ())):
-            self._begin(step)
+            self._apply_step(step)
             for _ in range(int(step.get("maxCycles", 0))):
-                if not self.rehearsal.session.has_active:
+                if not self.simulator.session.has_active:
                     break
-                before(self.rehearsal)
+                before(self.simulator)
                 cycle, again = self._run_cycle()
                 yield {"step": number, **cycle}
                 if not again:
                     break
 
-    def _begin(self, step: Document) -> None:
+    def _apply_step(self, step: Document) -> None:
         """Advance the clock, and apply the changes of a step."""
-        rehearsal = self.rehearsal
+        rehearsal = self.simulator
         rehearsal.now += int(step.get("advanceSeconds", 0) * SECOND)
         for key in step.get("finish") or ():
             rehearsal.finish(key)
@@ -715,18 +720,18 @@ class ConformanceRun:
             obj = decode_object(document, now=rehearsal.now)
             if obj is not None:
                 rehearsal.apply(obj)
-        rehearsal.wake()
+        rehearsal.requeue_inadmissible()
 
     def _run_cycle(self) -> tuple[dict[str, Any], bool]:
         """Run one cycle and apply its decisions; returns whether another cycle may decide something."""
-        active, _ = self._waiting()
-        decided = self.rehearsal.cycle()
-        active_after, inadmissible_after = self._waiting()
+        active, _ = self._pending_by_queue()
+        decided = self.simulator.run_cycle()
+        active_after, inadmissible_after = self._pending_by_queue()
         refused = sorted((d for d in decided if isinstance(d, Refuse)), key=lambda d: d.workload)
         parts: dict[str, Any] = {
             "activeBefore": active,
-            "admitted": admitted_form(decided),
-            "preempted": preempted_form(decided),
+            "admitted": admissions_by_workload(decided),
+            "preempted": preemptions_by_workload(decided),
             "activeAfter": active_after,
             "inadmissibleAfter": inadmissible_after,
             "pending": [{"workload": d.workload, "reason": d.reason, "message": d.message} for d in refused],
@@ -734,11 +739,11 @@ class ConformanceRun:
         again = any(isinstance(d, Admit | Preempt) for d in decided) or active != active_after
         return {name: part for name, part in parts.items() if part}, again
 
-    def _waiting(self) -> tuple[Queues, Queues]:
+    def _pending_by_queue(self) -> tuple[Queues, Queues]:
         """Active and inadmissible workloads by ClusterQueue."""
         active: Queues = {}
         inadmissible: Queues = {}
         for name in self._queues:
-            for pending in self.rehearsal.session.pending(name):
+            for pending in self.simulator.session.pending(name):
                 (inadmissible if pending.inadmissible else active).setdefault(name, []).append(pending.workload.key)
         return sorted_queues(active), sorted_queues(inadmissible)

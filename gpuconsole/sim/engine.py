@@ -45,34 +45,34 @@ from gpuconsole.sim.controllers import (
     workloads,
 )
 from gpuconsole.sim.kernel import (
-    Act,
-    ActLater,
     AnswerRequest,
-    Arrive,
+    AutoscalerAction,
     AutoscalerTick,
     BackoffEnds,
+    CreateUnsuspendedPods,
     CronDue,
-    Deadline,
+    ExamineNode,
+    JobArrival,
+    JobDeadline,
     Kernel,
-    MakePods,
-    PlaceAgain,
     PodEnds,
     PodsGone,
     PodsStart,
     Rank,
-    RecheckNode,
     ReconcileVariants,
     ReconcileWorkload,
-    Release,
+    RecreatePods,
+    ReleaseQuota,
+    RemoveFinished,
     RequeueBackoffEnds,
-    Restart,
-    Retire,
+    RequeueInadmissible,
+    RetryWorkloadCreation,
     RunCommands,
+    RunPlacement,
     SampleUsage,
-    StandFor,
     SyncWorkerClusters,
     Timer,
-    Wake,
+    VolcanoActionDue,
     WorkEnds,
 )
 from gpuconsole.sim.live_base import LiveBase
@@ -85,14 +85,14 @@ def observed_progress(world: World) -> Mapping[str, Span]:
     """How long the work of each running group (or independent pod) has run so far, with that before checkpoints."""
     found: dict[str, Span] = {}
     for group in world.groups.values():
-        if group.solo:
-            found |= {pod.key: world.now - pod.started for pod in _at_work(world, group)}
+        if group.is_independent:
+            found |= {pod.key: world.now - pod.started for pod in _working_pods(world, group)}
         elif group.start is not None:
-            found[group.key] = world.now - group.start + work.task(world, group).done
+            found[group.key] = world.now - group.start + work.work_of_group(world, group).done
     return found
 
 
-def _at_work(world: World, group: RunningGroup) -> list[Pod]:
+def _working_pods(world: World, group: RunningGroup) -> list[Pod]:
     pods = (world.pod(key) for key in group.pods)
     return [pod for pod in pods if pod is not None and pod.started and not pod.deleted and not pod.done]
 
@@ -103,44 +103,48 @@ def estimating_fork(world: World, run_times: RunTimes, seed: int, *, redraw: boo
     With `redraw` the simulation's arrival streams continue, and their jobs take as long as the streams say; each next
     arrival is drawn again from now on, and existing spot nodes are interrupted only on command.
     """
-    twin = world.fork()
-    twin.seed, twin.out, twin.refusals = seed, [], ReportRefusals.CHANGED_REASON
+    copied = world.fork()
+    copied.seed, copied.events, copied.refusals = seed, [], ReportRefusals.CHANGED_REASON
     stated = world.now if redraw and world.policy.arrivals else None
     arrivals = world.policy.arrivals if redraw else ()
-    twin.policy = replace(world.policy, arrivals=arrivals, run_times=replace(run_times, stated_from=stated))
-    entries = world.kernel.entries()
-    kept = (entry for entry in entries if not (_is_planned(entry.timer) or (redraw and _is_reclaim(entry.timer))))
-    twin.kernel = Kernel.from_entries(tuple(kept))
+    copied.policy = replace(world.policy, arrivals=arrivals, run_times=replace(run_times, stated_from=stated))
+    entries = world.kernel.dump()
+    kept = (
+        entry for entry in entries if not (_is_unobservable(entry.timer) or (redraw and _is_spot_reclaim(entry.timer)))
+    )
+    copied.kernel = Kernel.load(tuple(kept))
     if redraw:
         for entry in entries:
-            if isinstance(entry.timer, Arrive):
-                object_commands.redraw_arrival(twin, entry.timer)
-    for group in list(twin.groups.values()):
-        if group.solo:
-            for pod in _at_work(twin, group):
-                work.begin_pod(twin, pod)
+            if isinstance(entry.timer, JobArrival):
+                object_commands.redraw_arrival(copied, entry.timer)
+    for group in list(copied.groups.values()):
+        if group.is_independent:
+            for pod in _working_pods(copied, group):
+                work.begin_pod_work(copied, pod)
         elif group.start is not None:
-            todo = work.task(twin, group)
+            todo = work.work_of_group(copied, group)
             if todo.duration is not None:
                 end = max(world.now, group.start + todo.duration - todo.done)
-                twin.kernel.at(end, WorkEnds(group.key, group.start))
-    return twin
+                copied.kernel.set_timer(end, WorkEnds(group.key, group.start))
+    return copied
 
 
-def _is_planned(timer: Timer) -> bool:
+def _is_unobservable(timer: Timer) -> bool:
     """True for timers that only the simulation itself can know."""
-    return isinstance(timer, Arrive | RunCommands | WorkEnds | PodEnds)
+    return isinstance(timer, JobArrival | RunCommands | WorkEnds | PodEnds)
 
 
-def _is_reclaim(timer: Timer) -> bool:
-    return isinstance(timer, AutoscalerTick) and timer.act is Act.RECLAIM
+def _is_spot_reclaim(timer: Timer) -> bool:
+    return isinstance(timer, AutoscalerTick) and timer.action is AutoscalerAction.RECLAIM
 
 
 NO_CLUSTERS: Mapping[str, Iterable[Object]] = {}
 
 
 class Simulation:
-    """A simulated cluster. Mutates by `submit`, `schedule`, `advance`, `step`, `drain` and `show_inadmissible` only.
+    """A simulated cluster.
+
+    Mutates by `submit`, `schedule_commands`, `advance`, `run_next_moment`, `drain` and `show_inadmissible` only.
 
     At each moment: due timers fire, controllers react, inadmissible workloads are requeued, admission cycles run until
     they change nothing, pods are placed; this repeats until nothing changes. Then time moves on to the next timer. The
@@ -172,11 +176,11 @@ class Simulation:
         for name, objs in clusters.items():
             member = cls.from_objects(objs, policy=worker, seed=seed, start=start)
             world.members[name] = MultiKueueMember(cluster=member)
-        adoption.begin_with(world, objects)
+        adoption.create_initial_objects(world, objects)
         object_commands.open_arrival_streams(world)
-        loop.begin(world)
+        loop.start_autoscaling(world)
         simulation = cls(world)
-        simulation._settle()
+        simulation._run_moment()
         return simulation
 
     @classmethod
@@ -185,30 +189,30 @@ class Simulation:
 
         Unknown facts are filled in: unknown run times are drawn from the policy.
         """
-        footing = LiveBase(policy, seed)
-        run_to_end(footing.update(snapshot))
-        world = run_to_end(footing.start_world())
-        adoption.tell_waiting(world)
+        base = LiveBase(policy, seed)
+        run_to_end(base.update(snapshot))
+        world = run_to_end(base.start_world())
+        adoption.record_obstacles(world)
         simulation = cls(world)
-        simulation._settle()
+        simulation._run_moment()
         return simulation
 
     @classmethod
-    def on(cls, footing: LiveBase) -> Steps["Simulation"]:
-        """Start a simulation of a live cluster from its current state in `footing`, faster than `from_snapshot`.
+    def from_live_base(cls, base: LiveBase) -> Steps["Simulation"]:
+        """Start a simulation of a live cluster from its current state in `base`, faster than `from_snapshot`.
 
         Pending workloads get no new messages, and are not marked inadmissible; decisions are the same.
         """
-        world = yield from footing.start_world()
+        world = yield from base.start_world()
         simulation = cls(world)
         world.refusals = ReportRefusals.CHANGED_REASON
         if world.session is not None:
             world.session.observe_only(())
-        yield from simulation._settling()
+        yield from simulation._moment_steps()
         world.refusals = ReportRefusals.CHANGED
         if world.session is not None:
             world.session.observe_all()
-        yield from footing.keep(simulation.drain())
+        yield from base.keep_filled_in_facts(simulation.drain())
         return simulation
 
     @property
@@ -248,52 +252,52 @@ class Simulation:
         """The engine that places pods; it knows the free GPUs of each node."""
         return self._world.placement
 
-    def submit(self, command: Command, place: str = "") -> None:
+    def submit(self, command: Command, source: str = "") -> None:
         """Carry out a command at `now`, with all its consequences; a refusal is a COMMAND_REFUSED event.
 
-        `place` is the command's position in its file, with which a refusal begins.
+        `source` is the command's position in its file, with which a refusal begins.
         """
-        commands.carry(self._world, command, place)
-        self._settle()
+        commands.execute_command(self._world, command, source)
+        self._run_moment()
 
-    def schedule(self, at: Time, *commands: Command) -> None:
+    def schedule_commands(self, at: Time, *commands: Command) -> None:
         """Carry out commands together at a later moment (at the next `advance`, if that moment has passed).
 
         The commands of one call run in order, without anything between them; those of another call for the same moment
         run after all consequences of the first.
         """
-        self._world.kernel.at(max(at, self._world.now), RunCommands(commands))
+        self._world.kernel.set_timer(max(at, self._world.now), RunCommands(commands))
 
     def advance(self, until: Time) -> None:
         """Run everything up to and including `until`; `now == until` afterwards."""
-        run_to_end(self.advancing(until))
+        run_to_end(self.advance_in_steps(until))
 
-    def advancing(self, until: Time) -> Steps[None]:
+    def advance_in_steps(self, until: Time) -> Steps[None]:
         """Like `advance`, in steps with other work in between, but no queries or commands of this simulation."""
         world = self._world
         next_time = self.next_time
         while next_time is not None and next_time <= until:
             world.now = max(world.now, next_time)
-            yield from self._settling()
+            yield from self._moment_steps()
             next_time = self.next_time
         world.now = max(world.now, until)
         for member in world.members.values():
             member.cluster.advance(world.now)
 
-    def step(self) -> bool:
+    def run_next_moment(self) -> bool:
         """Run the next moment at which something happens; False if nothing will."""
         world = self._world
-        seen = len(world.out)
+        seen = len(world.events)
         while (next_time := self.next_time) is not None:
             world.now = max(world.now, next_time)
-            self._settle()
-            if len(world.out) > seen:
+            self._run_moment()
+            if len(world.events) > seen:
                 return True
         return False
 
     def drain(self) -> list[Event]:
         """Return the events since the last drain, in order."""
-        events, self._world.out = self._world.out, []
+        events, self._world.events = self._world.events, []
         return events
 
     def snapshot(self) -> Snapshot:
@@ -306,29 +310,29 @@ class Simulation:
         """An independent copy, with the same events to drain."""
         return Simulation(self._world.fork())
 
-    def with_other_latencies(self, run: int) -> "Simulation":
+    def fork_with_latency_run(self, run: int) -> "Simulation":
         """An independent copy with newly drawn controller latencies; run 0 keeps those of this one."""
-        twin = self._world.fork()
-        twin.latency_run = run
-        return Simulation(twin)
+        copied = self._world.fork()
+        copied.latency_run = run
+        return Simulation(copied)
 
-    def ahead(self, asked: Iterable[str]) -> "Simulation":
+    def forecast_fork(self, observed: Iterable[str]) -> "Simulation":
         """Fork the simulation for many forecast runs, without records that these do not need.
 
-        Pending workloads get no messages, except those in `asked`; later ones get no new message when only a missing
+        Pending workloads get no messages, except those in `observed`; later ones get no new message when only a missing
         amount changes; inadmissible workloads are marked by `show_inadmissible` only.
         """
-        twin = self._world.fork()
-        twin.refusals = ReportRefusals.CHANGED_REASON
-        if twin.session is not None:
-            twin.session.observe_only(asked)
-        return Simulation(twin)
+        copied = self._world.fork()
+        copied.refusals = ReportRefusals.CHANGED_REASON
+        if copied.session is not None:
+            copied.session.observe_only(observed)
+        return Simulation(copied)
 
     def show_inadmissible(self, workloads: Iterable[str]) -> None:
         """Mark the workloads with these keys that are inadmissible now, so that `snapshot` shows them so.
 
-        Forecasts (forks from `ahead` and `estimating`) save time by marking none by themselves; `on` marks none at the
-        start either.
+        Forecasts (forks from `forecast_fork` and `estimating_fork`) save time by marking none by themselves;
+        `from_live_base` marks none at the start either.
         """
         self._world.show_inadmissible(workloads)
 
@@ -336,7 +340,7 @@ class Simulation:
         """Running group (or independent pod) → duration of its work so far."""
         return observed_progress(self._world)
 
-    def estimating(self, run_times: RunTimes, seed: int, *, redraw: bool = False) -> "Simulation":
+    def estimating_fork(self, run_times: RunTimes, seed: int, *, redraw: bool = False) -> "Simulation":
         """A fork that knows only what an observer can know: past run times, nothing planned.
 
         With `redraw` its arrival streams continue at random, and existing spot nodes are interrupted only on command.
@@ -352,83 +356,83 @@ class Simulation:
         """Read the result of `save`. Raises msgspec.ValidationError (or DecodeError) for anything else."""
         return cls(saving.load(data, cls.load))
 
-    def _settle(self) -> None:
-        run_to_end(self._settling())
+    def _run_moment(self) -> None:
+        run_to_end(self._moment_steps())
 
-    def _settling(self) -> Steps[None]:
+    def _moment_steps(self) -> Steps[None]:
         """Run everything that belongs to this moment."""
         world = self._world
         while True:
-            yield from reconcile.settle(world)
+            yield from reconcile.reconcile_all(world)
             # Commands run and autoscalers scan only when the schedulers are idle.
             if not world.kernel.is_due(world.now, Rank.CARRY, Rank.LOOK) or scheduling.is_idle(world):
                 timer = world.kernel.pop_due(world.now)
                 if timer is not None:
-                    self._go_off(timer)
+                    self._handle_timer(timer)
                     yield
                     continue
             if scheduling.is_idle(world):
-                if world.members and multikueue.exchange(world):
+                if world.members and multikueue.sync_worker_clusters(world):
                     continue
-                if world.fleet.stirred and loop.gather(world):
+                if world.autoscaler_state.has_changes and loop.react_to_changes(world):
                     continue
                 return
-            yield from scheduling.proceed(world)
+            yield from scheduling.run_schedulers(world)
 
-    def _go_off(self, timer: Timer) -> None:
+    def _handle_timer(self, timer: Timer) -> None:
         world = self._world
         match timer:
             case PodsGone():
-                pods.gone(world, timer)
-            case MakePods():
-                workloads.job_unsuspended(world, timer)
+                pods.delete_terminated(world, timer)
+            case CreateUnsuspendedPods():
+                workloads.create_unsuspended_pods(world, timer)
             case PodsStart():
                 work.start_pods(world, timer.pods)
             case WorkEnds():
-                completion.work_ends(world, timer)
+                completion.complete_work(world, timer)
             case PodEnds():
                 # All pods that end at this moment end before their jobs are reconciled.
-                work.end_pod(world, timer)
+                work.end_pod_work(world, timer)
                 while (another := world.kernel.pop_pod_ends(world.now)) is not None:
-                    work.end_pod(world, another)
-            case Deadline():
-                completion.time_is_up(world, timer)
+                    work.end_pod_work(world, another)
+            case JobDeadline():
+                completion.fail_over_deadline(world, timer)
             case CronDue():
-                generators.cron_due(world, timer)
-            case StandFor():
-                jobs.stand_again(world, timer)
-            case Restart():
-                reconcile.restart_pods(world, timer)
-            case Release():
-                reconcile.released(world, timer)
+                generators.run_cron_job(world, timer)
+            case RetryWorkloadCreation():
+                jobs.retry_workload_creation(world, timer)
+            case RecreatePods():
+                reconcile.recreate_failed_pods(world, timer)
+            case ReleaseQuota():
+                reconcile.release_quota_when_due(world, timer)
             case ReconcileWorkload():
-                workload_controller.look_again(world, timer)
+                workload_controller.reconcile_when_due(world, timer)
             case BackoffEnds():
                 eviction.backoff_ends(world, timer)
             case AnswerRequest():
-                admission_checks.autoscaler_answers(world, timer)
-            case ActLater():
-                volcano_jobs.act(world, timer)
-            case Retire():
-                job_lifecycle.retire(world, timer)
-            case RunCommands(orders, place):
+                admission_checks.answer_request(world, timer)
+            case VolcanoActionDue():
+                volcano_jobs.run_delayed_action(world, timer)
+            case RemoveFinished():
+                job_lifecycle.remove_finished(world, timer)
+            case RunCommands(orders, source):
                 for order in orders:
-                    commands.carry(world, order, place)
-            case RecheckNode(node):
-                tas.look(world, node)
-            case Arrive():
+                    commands.execute_command(world, order, source)
+            case ExamineNode(node):
+                tas.reconcile_node(world, node)
+            case JobArrival():
                 object_commands.submit_arrival(world, timer)
             case SyncWorkerClusters():
                 pass
-            case Wake() | RequeueBackoffEnds():
-                scheduling.wake(world)
+            case RequeueInadmissible() | RequeueBackoffEnds():
+                scheduling.requeue_inadmissible(world)
             case ReconcileVariants(workload):
-                world.families[workload] = None
+                world.families_to_reconcile[workload] = None
             case AutoscalerTick():
-                loop.go_off(world, timer)
+                loop.handle_timer(world, timer)
             case SampleUsage():
                 scheduling.sample_usage(world)
-            case PlaceAgain():
+            case RunPlacement():
                 world.placement.request_pass()
                 world.placement_due = True
             case _:

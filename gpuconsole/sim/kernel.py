@@ -20,7 +20,7 @@ class PodsGone(Struct, frozen=True, tag="pods-gone"):
     """Key and uid, so that a later pod of the same name does not match."""
 
 
-class MakePods(Struct, frozen=True, tag="make-pods"):
+class CreateUnsuspendedPods(Struct, frozen=True, tag="make-pods"):
     """Kueue unsuspends the job of a workload admitted at `admitted`, and the job's controller creates its pods."""
 
     workload: str
@@ -49,7 +49,7 @@ class PodEnds(Struct, frozen=True, tag="pod-ends"):
     uid: str
 
 
-class Deadline(Struct, frozen=True, tag="deadline"):
+class JobDeadline(Struct, frozen=True, tag="deadline"):
     """A job reaches its activeDeadlineSeconds, if it has been active since the timer was set."""
 
     job: str
@@ -63,20 +63,20 @@ class CronDue(Struct, frozen=True, tag="cron-due"):
     uid: str
 
 
-class StandFor(Struct, frozen=True, tag="stand-for"):
+class RetryWorkloadCreation(Struct, frozen=True, tag="stand-for"):
     """Kueue tries again to create a job's Workload, which a ResourceQuota refused before."""
 
     job: str
     uid: str
 
 
-class Restart(Struct, frozen=True, tag="restart"):
+class RecreatePods(Struct, frozen=True, tag="restart"):
     """The backoff after a failure is over: missing pods of the running group are recreated."""
 
     group: str = field(name="crew")
 
 
-class Release(Struct, frozen=True, tag="release"):
+class ReleaseQuota(Struct, frozen=True, tag="release"):
     """No pod of a workload evicted at `evicted` is active any more: Kueue releases its quota."""
 
     workload: str
@@ -101,7 +101,7 @@ class AnswerRequest(Struct, frozen=True, tag="answer-request"):
     request: str
 
 
-class ActLater(Struct, frozen=True, tag="act-later"):
+class VolcanoActionDue(Struct, frozen=True, tag="act-later"):
     """The timeout of a Volcano Job's policy is over, if its action is still pending."""
 
     job: str
@@ -121,27 +121,27 @@ class RunCommands(Struct, frozen=True, tag="carry"):
     """Place of the commands in their file, for refusals."""
 
 
-class Arrive(Struct, frozen=True, tag="arrive"):
+class JobArrival(Struct, frozen=True, tag="arrive"):
     """The job with this number of an arrival stream is submitted."""
 
     stream: int
     number: int
 
 
-class Retire(Struct, frozen=True, tag="retire"):
+class RemoveFinished(Struct, frozen=True, tag="retire"):
     """Finished objects are removed at the end of their retention time."""
 
     objects: tuple[tuple[str, str, str], ...]
     """Table, key and uid, so that a later object of the same name does not match."""
 
 
-class RecheckNode(Struct, frozen=True, tag="reexamine"):
+class ExamineNode(Struct, frozen=True, tag="reexamine"):
     """A node has been not ready for long enough to count as failed."""
 
     node: str
 
 
-class Wake(Struct, frozen=True, tag="wake"):
+class RequeueInadmissible(Struct, frozen=True, tag="wake"):
     """Inadmissible workloads whose requeues were batched are requeued."""
 
 
@@ -159,7 +159,7 @@ class SampleUsage(Struct, frozen=True, tag="sample"):
     """Admission fair sharing samples the usage of LocalQueues."""
 
 
-class Act(StrEnum):
+class AutoscalerAction(StrEnum):
     """The kind of an autoscaler timer: an event of one node, or a scan."""
 
     JOIN = "join"
@@ -179,40 +179,40 @@ class Act(StrEnum):
 class AutoscalerTick(Struct, frozen=True, tag="capacity"):
     """An autoscaler's timer about one node, or about all of them, is due."""
 
-    act: Act
+    action: AutoscalerAction = field(name="act")
     node: str = ""
     uid: str = ""
     """So that a later node of the same name does not match."""
 
 
-class PlaceAgain(Struct, frozen=True, tag="place-again"):
+class RunPlacement(Struct, frozen=True, tag="place-again"):
     """The placement engine retries at this time."""
 
 
 Timer = Union[
-    PlaceAgain,
+    RunPlacement,
     AutoscalerTick,
     PodsGone,
-    MakePods,
+    CreateUnsuspendedPods,
     PodsStart,
     WorkEnds,
     PodEnds,
-    Deadline,
+    JobDeadline,
     CronDue,
-    StandFor,
-    Restart,
-    Release,
+    RetryWorkloadCreation,
+    RecreatePods,
+    ReleaseQuota,
     ReconcileWorkload,
     BackoffEnds,
-    ActLater,
+    VolcanoActionDue,
     AnswerRequest,
     SyncWorkerClusters,
     ReconcileVariants,
     RunCommands,
-    Arrive,
-    Retire,
-    RecheckNode,
-    Wake,
+    JobArrival,
+    RemoveFinished,
+    ExamineNode,
+    RequeueInadmissible,
     RequeueBackoffEnds,
     SampleUsage,
 ]
@@ -234,11 +234,11 @@ def rank(timer: Timer) -> Rank:
     match timer:
         case RunCommands():
             return Rank.CARRY
-        case Arrive():
+        case JobArrival():
             return Rank.ARRIVE
-        case AutoscalerTick(Act.PROVISION | Act.DISRUPT):
+        case AutoscalerTick(AutoscalerAction.PROVISION | AutoscalerAction.DISRUPT):
             return Rank.LOOK
-        case Wake() | RequeueBackoffEnds() | SampleUsage() | PlaceAgain():
+        case RequeueInadmissible() | RequeueBackoffEnds() | SampleUsage() | RunPlacement():
             return Rank.WAKE
         case _:
             return Rank.FREE
@@ -270,7 +270,7 @@ class Kernel:
         """When the next timer is due; None if there is none."""
         return self._heap[0][0] if self._heap else None
 
-    def at(self, time: Time, timer: Timer) -> None:
+    def set_timer(self, time: Time, timer: Timer) -> None:
         """Set a timer; timers of one moment and rank fire in the order in which they were set."""
         self._serial += 1
         heappush(self._heap, (time, rank(timer), self._serial, timer))
@@ -295,17 +295,17 @@ class Kernel:
 
     def fork(self) -> "Kernel":
         """Return an independent copy."""
-        twin = Kernel()
-        twin._heap = self._heap[:]
-        twin._serial = self._serial
-        return twin
+        copied = Kernel()
+        copied._heap = self._heap[:]
+        copied._serial = self._serial
+        return copied
 
-    def entries(self) -> tuple[SavedTimer, ...]:
+    def dump(self) -> tuple[SavedTimer, ...]:
         """All timers, for saving."""
         return tuple(SavedTimer(*entry) for entry in sorted(self._heap, key=lambda entry: entry[:3]))
 
     @classmethod
-    def from_entries(cls, entries: tuple[SavedTimer, ...]) -> "Kernel":
+    def load(cls, entries: tuple[SavedTimer, ...]) -> "Kernel":
         """Restore the timers that `entries` returned."""
         kernel = cls()
         kernel._heap = [(entry.time, entry.rank, entry.serial, entry.timer) for entry in entries]

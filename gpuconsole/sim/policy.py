@@ -55,7 +55,7 @@ class GpuSetup(Struct, frozen=True, kw_only=True):
     """Annotations that describe the GPU interconnects."""
 
 
-BARE = GpuSetup()
+NO_GPU_SETUP = GpuSetup()
 
 
 def apply_gpu_setup(node: Node, equipment: GpuSetup, problems: list[str] | None = None) -> Node:
@@ -63,17 +63,17 @@ def apply_gpu_setup(node: Node, equipment: GpuSetup, problems: list[str] | None 
 
     An invalid MIG configuration leaves its GPUs whole.
     """
-    if equipment == BARE or not node.gpus:
+    if equipment == NO_GPU_SETUP or not node.gpus:
         return node
     node = replace(node, annotations={**equipment.links, **node.annotations})
     rule = next((rule for rule in equipment.rules if rule.node_selector.items() <= node.labels.items()), None)
     if rule is None:
         return node
-    divided = node if rule.mig is None else _divided(node, rule.mig, [] if problems is None else problems)
-    return divided if rule.sharing is None else _shared(divided, rule.sharing)
+    divided = node if rule.mig is None else _with_mig(node, rule.mig, [] if problems is None else problems)
+    return divided if rule.sharing is None else _with_sharing(divided, rule.sharing)
 
 
-def _divided(node: Node, mig: Mig, problems: list[str]) -> Node:
+def _with_mig(node: Node, mig: Mig, problems: list[str]) -> Node:
     model = model_of(node.labels)
     config = mig.config if mig.config is not None or model is None else mig_reconfiguration.known(model, mig.name)
     if model is None or config is None:
@@ -89,22 +89,22 @@ def _divided(node: Node, mig: Mig, problems: list[str]) -> Node:
     offered = offer(model, product, layouts, mig.strategy)
     if offered.problem:
         problems.append(f"node {node.name} offers nothing under single: {offered.problem}")
-    resources = _dynamic(model, len(layouts)) if mig.dynamic else offered.resources
+    resources = _dynamic_capacity(model, len(layouts)) if mig.dynamic else offered.resources
     notes = {LAYOUT: written(layouts)}
     notes = {DYNAMIC: str(len(layouts))} if mig.dynamic else notes if any(map(is_mig, resources)) else {}
     return replace(
         node,
         labels={**node.labels, **offered.labels, "nvidia.com/mig.config": mig.name, _STATE: "success"},
         annotations={**node.annotations, **notes},
-        capacity=_instead(node.capacity, resources),
-        allocatable=_instead(node.allocatable, resources),
+        capacity=_replace_gpus(node.capacity, resources),
+        allocatable=_replace_gpus(node.allocatable, resources),
     )
 
 
 _STATE = "nvidia.com/mig.config.state"
 
 
-def _dynamic(model: GpuModel, gpus: int) -> dict[str, int]:
+def _dynamic_capacity(model: GpuModel, gpus: int) -> dict[str, int]:
     """The capacity of dynamically partitioned GPUs: for each MIG profile the most instances of it alone."""
     assert model.mig is not None
     return {
@@ -114,11 +114,11 @@ def _dynamic(model: GpuModel, gpus: int) -> dict[str, int]:
     }
 
 
-def _instead(resources: Mapping[str, int], offered: Mapping[str, int]) -> dict[str, int]:
+def _replace_gpus(resources: Mapping[str, int], offered: Mapping[str, int]) -> dict[str, int]:
     return {**{name: amount for name, amount in resources.items() if name != GPU}, **offered}
 
 
-def _shared(node: Node, sharing: Sharing) -> Node:
+def _with_sharing(node: Node, sharing: Sharing) -> Node:
     return replace(
         node,
         labels=labelled(node.labels, node.allocatable, sharing),
@@ -169,7 +169,7 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     wake_up_batch: Span | None = None
     """Interval in which requeues of inadmissible workloads are batched; 0 requeues at once, None is as in Kueue."""
     latencies: Latencies | None = None
-    """None: controller steps take no time, except 1 s to release quota (`eviction.REACTION`)."""
+    """None: controller steps take no time, except 1 s to release quota (`eviction.RELEASE_DELAY`)."""
     prices: Prices = field(default_factory=Prices)
     durations: LogNormal = LogNormal()
     """Durations of work that does not state its own."""
@@ -179,7 +179,7 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     autoscaler: Autoscaler = Autoscaler()
     capacity: Capacity = FIXED
     spot: SpotPolicy = SpotPolicy()
-    equipment: GpuSetup = BARE
+    equipment: GpuSetup = NO_GPU_SETUP
     """How GPUs of generated and provisioned nodes are partitioned, shared and connected."""
     keep_finished: Span | None = None
     """Finished workloads, with their jobs and pods, are removed after this span; None keeps them."""
@@ -189,7 +189,7 @@ class SimPolicy(Struct, frozen=True, kw_only=True):
     """Records for each of Kueue's preemptions the other candidates, and why they were skipped."""
 
     @property
-    def gathering(self) -> Span:
+    def requeue_batch_interval(self) -> Span:
         """The interval in which requeues of inadmissible workloads are batched; 0: they are requeued at once."""
         if self.wake_up_batch is not None:
             return self.wake_up_batch

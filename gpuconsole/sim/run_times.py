@@ -1,8 +1,8 @@
 """Run times of work, latencies of controllers, and arrivals of jobs, drawn at random by name.
 
-Each draw has its own generator, seeded by the simulation's seed and the draw's name (`draw`). Draws do not depend on
-their order, so two forks of one cluster (with and without a submission, say) have the same arrivals and run times, and
-differ only by the effect of the submission.
+Each draw has its own generator, seeded by the simulation's seed and the draw's name (`random_for`). Draws do not depend
+on their order, so two forks of one cluster (with and without a submission, say) have the same arrivals and run times,
+and differ only by the effect of the submission.
 
 Run times are drawn from survival curves of similar past work. Unfinished work counts as well (Kaplan–Meier estimator);
 beyond the longest observation, work is expected to last as long again. Latencies are distributions measured on a real
@@ -28,26 +28,26 @@ from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.resources import CPU, GPU, MEMORY, Resources
 
 
-def draw(seed: int, *names: object) -> Random:
+def random_for(seed: int, *names: object) -> Random:
     """Return the random generator of the draw with these names: the same seed and names give the same numbers."""
     return Random("/".join(map(str, (seed, *names))))
 
 
-def uid(seed: int, *names: object) -> str:
+def named_uid(seed: int, *names: object) -> str:
     """A uid in the API server's form, the same for the same names."""
-    return _dashed(_digest(seed, names))
+    return _format_uid(_digest(seed, names))
 
 
 def ordered_uid(seed: int, time: int, serial: int, name: str) -> str:
     """A uid that sorts by time, then by serial number: uids break ties between workloads of the same second."""
-    return _dashed(f"{time:014x}{serial % 0x10000:04x}{_digest(seed, (name, time))[:14]}")
+    return _format_uid(f"{time:014x}{serial % 0x10000:04x}{_digest(seed, (name, time))[:14]}")
 
 
 def _digest(seed: int, names: tuple[object, ...]) -> str:
     return blake2b("/".join(map(str, (seed, *names))).encode(), digest_size=16).hexdigest()
 
 
-def _dashed(text: str) -> str:
+def _format_uid(text: str) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
@@ -106,7 +106,7 @@ class LatencyDistribution(Struct, frozen=True, kw_only=True):
         return max(1, self.max)
 
 
-Step: TypeAlias = Literal[
+LatencyStep: TypeAlias = Literal[
     "scheduling_cycle",
     "job_unsuspend",
     "pod_creation",
@@ -147,7 +147,7 @@ class Latencies(Struct, frozen=True, kw_only=True):
     workload_reconcile: LatencyDistribution
     """No pod of the suspended job is active → Kueue sets the Workload's QuotaReserved to false."""
 
-    def of(self, step: Step) -> LatencyDistribution:
+    def distribution(self, step: LatencyStep) -> LatencyDistribution:
         """Return the distribution of one step."""
         found: LatencyDistribution = getattr(self, step)
         return found
@@ -187,13 +187,13 @@ DEFAULT_LATENCIES: Latencies | None = MEASURED
 """Latencies of every simulation whose scenario names none; to be read as an attribute, as the tests set it to None."""
 
 
-ENOUGH = 20
+MIN_ENDED_RUNS = 20
 """Number of ended runs that a group needs for its own curve to be used."""
-NEWEST = 200
+MAX_RUNS_PER_GROUP = 200
 """Number of runs of a group that count: those that began last, ended or not (ended ones alone would be short)."""
-SHARED_CHANCE = 0.5
+RUN_TIME_CORRELATION = 0.5
 """Correlation of run times of one owner, queue and size (Gaussian copula): short jobs often come together."""
-STRETCH = 20
+MAX_STRETCH = 20
 """Longest duration drawn, as a multiple of the longest one observed."""
 
 
@@ -213,7 +213,7 @@ class ObservedRun(Struct, frozen=True):
     ended: bool = True
 
 
-class Curve(Struct, frozen=True):
+class SurvivalCurve(Struct, frozen=True):
     """A survival curve: the fraction of work that lasts longer than each of these durations, ascending."""
 
     lengths: tuple[Span, ...]
@@ -221,7 +221,7 @@ class Curve(Struct, frozen=True):
     ends: int
     """Number of ended runs that it is based on."""
 
-    def lasts(self, length: Span) -> float:
+    def fraction_longer_than(self, length: Span) -> float:
         """The fraction of work that lasts longer than this."""
         place = bisect_right(self.lengths, length)
         part = self.lasting[place - 1] if place else 1.0
@@ -229,12 +229,12 @@ class Curve(Struct, frozen=True):
             return part
         return part * self.lengths[-1] / max(length, self.lengths[-1])
 
-    def length(self, chance: float, known: Span = 0) -> Span:
+    def duration_at(self, chance: float, known: Span = 0) -> Span:
         """The total duration, from the start, that work exceeds with probability `chance` (0 to 1).
 
         `known` is how long the work has already run: the probability is that of work which lasts longer than this.
         """
-        part = chance * self.lasts(known)
+        part = chance * self.fraction_longer_than(known)
         longest = self.lengths[-1]
         if part > 0.0 and part >= self.lasting[-1]:
             found = self.lengths[bisect_left(self.lasting, -part, key=lambda lasting: -lasting)]
@@ -242,13 +242,13 @@ class Curve(Struct, frozen=True):
                 return found
         # Beyond the longest observation.
         base = max(longest, known)
-        return round(base * min(STRETCH, 1.0 / max(chance, 1.0 / STRETCH)))
+        return round(base * min(MAX_STRETCH, 1.0 / max(chance, 1.0 / MAX_STRETCH)))
 
 
 class RunTimes(Struct, frozen=True, kw_only=True):
     """Run times to draw from, and durations so far of work under way."""
 
-    curves: Mapping[str, Curve] = {}
+    curves: Mapping[str, SurvivalCurve] = {}
     known: Mapping[str, Span] = {}
     """Running group → work done so far, which its drawn duration exceeds."""
     usual: Span = 3600 * SECOND
@@ -256,41 +256,41 @@ class RunTimes(Struct, frozen=True, kw_only=True):
     stated_from: Time | None = None
     """Jobs created later take as long as they state; None: the durations of all jobs are drawn."""
 
-    def draws(self, created: Time) -> bool:
+    def is_drawn(self, created: Time) -> bool:
         """True if the duration of a job created at this time is drawn, not taken as stated."""
         return self.stated_from is None or created <= self.stated_from
 
-    def curve(self, kind: WorkKind) -> tuple[str, Curve | None]:
-        """Name and curve of the narrowest of the `groups` with enough ended runs; no curve if no work has ended."""
-        for name in groups(kind):
+    def curve(self, kind: WorkKind) -> tuple[str, SurvivalCurve | None]:
+        """Name and curve of the narrowest group with enough ended runs; no curve if no work has ended."""
+        for name in group_names(kind):
             curve = self.curves.get(name)
-            if curve is not None and (curve.ends >= ENOUGH or name == CLUSTER):
+            if curve is not None and (curve.ends >= MIN_ENDED_RUNS or name == CLUSTER):
                 return name, curve
         return CLUSTER, None
 
     def draw(self, seed: int, group: str, kind: WorkKind) -> Span:
         """Draw the total duration of a running group's work (`group` is its key); the same for the same seed."""
-        chance, known = _chance(seed, group, kind), self.known.get(group, 0)
+        chance, known = _quantile(seed, group, kind), self.known.get(group, 0)
         _, curve = self.curve(kind)
         if curve is None:
             return max(1, round((known + self.usual) * (0.5 + chance)), known + 1)
-        return max(1, curve.length(chance, known))
+        return max(1, curve.duration_at(chance, known))
 
 
 CLUSTER = "cluster"
 _NORMAL = NormalDist()
 
 
-def _chance(seed: int, group: str, kind: WorkKind) -> float:
+def _quantile(seed: int, group: str, kind: WorkKind) -> float:
     """A running group's quantile, uniform over 0 to 1, correlated with that of similar work."""
-    common = draw(seed, "run times", kind.owner, kind.queue, kind.gpus.bit_length()).gauss()
-    own = draw(seed, "run time", group).gauss()
-    return _NORMAL.cdf(sqrt(SHARED_CHANCE) * common + sqrt(1 - SHARED_CHANCE) * own)
+    common = random_for(seed, "run times", kind.owner, kind.queue, kind.gpus.bit_length()).gauss()
+    own = random_for(seed, "run time", group).gauss()
+    return _NORMAL.cdf(sqrt(RUN_TIME_CORRELATION) * common + sqrt(1 - RUN_TIME_CORRELATION) * own)
 
 
-def groups(kind: WorkKind) -> Iterator[str]:
+def group_names(kind: WorkKind) -> Iterator[str]:
     """Names of the groups whose curves apply to a piece of work, from owner, queue and size to all work."""
-    size = _size(kind.gpus)
+    size = _size_class(kind.gpus)
     yield f"owner {kind.owner}, queue {kind.queue}, {size}"
     yield f"queue {kind.queue}, {size}"
     yield f"queue {kind.queue}"
@@ -298,7 +298,7 @@ def groups(kind: WorkKind) -> Iterator[str]:
     yield CLUSTER
 
 
-def _size(gpus: int) -> str:
+def _size_class(gpus: int) -> str:
     """Size class of work: the number of binary digits of its GPU count."""
     least = 1 << gpus.bit_length() >> 1
     if least <= 1:
@@ -306,22 +306,22 @@ def _size(gpus: int) -> str:
     return f"{least} to {2 * least - 1} GPUs"
 
 
-def learn(past: Iterable[ObservedRun], known: Mapping[str, Span]) -> RunTimes:
+def learn_run_times(past: Iterable[ObservedRun], known: Mapping[str, Span]) -> RunTimes:
     """Compute the survival curves of all groups from past runs, in order of start times."""
     grouped: dict[str, list[ObservedRun]] = {}
     for run in past:
-        for name in groups(run.kind):
+        for name in group_names(run.kind):
             grouped.setdefault(name, []).append(run)
-    curves = {name: curve for name, runs in grouped.items() if (curve := _curve(runs)) is not None}
+    curves = {name: curve for name, runs in grouped.items() if (curve := _survival_curve(runs)) is not None}
     return RunTimes(curves=curves, known=known)
 
 
-def _curve(runs: list[ObservedRun]) -> Curve | None:
+def _survival_curve(runs: list[ObservedRun]) -> SurvivalCurve | None:
     """Kaplan–Meier estimator: at each end, the fraction of remaining work that continues."""
     part = 1.0
     lengths: list[Span] = []
     lasting: list[float] = []
-    counted = sorted(runs[-NEWEST:], key=lambda run: (run.length, not run.ended))
+    counted = sorted(runs[-MAX_RUNS_PER_GROUP:], key=lambda run: (run.length, not run.ended))
     left, ends = len(counted), sum(run.ended for run in counted)
     for run in counted:
         if run.ended:
@@ -332,7 +332,7 @@ def _curve(runs: list[ObservedRun]) -> Curve | None:
                 lengths.append(run.length)
                 lasting.append(part)
         left -= 1
-    return Curve(tuple(lengths), tuple(lasting), ends) if ends else None
+    return SurvivalCurve(tuple(lengths), tuple(lasting), ends) if ends else None
 
 
 GIB = 2**30
@@ -394,7 +394,7 @@ def next_arrival(stream: ArrivalStream, seed: int, number: int, after: Time) -> 
     peak = stream.per_hour * max(stream.by_hour, default=0.0)
     if peak <= 0:
         return None
-    random = draw(seed, "arrival", stream.name, number)
+    random = random_for(seed, "arrival", stream.name, number)
     time = after
     while True:
         time += max(1, round(random.expovariate(peak) * HOUR))
@@ -403,24 +403,24 @@ def next_arrival(stream: ArrivalStream, seed: int, number: int, after: Time) -> 
             return time
 
 
-def job(stream: ArrivalStream, seed: int, number: int) -> Job:
+def stream_job(stream: ArrivalStream, seed: int, number: int) -> Job:
     """The stream's job with this number."""
-    random = draw(seed, "job", stream.name, number)
-    shape = random.choices(stream.shapes, [shape.weight for shape in stream.shapes])[0]
-    kind = _pick(random, shape.kinds or stream.kinds)
-    duration = (shape.duration or stream.duration).sample(random)
+    random = random_for(seed, "job", stream.name, number)
+    pod_class = random.choices(stream.shapes, [pod_class.weight for pod_class in stream.shapes])[0]
+    kind = _weighted_choice(random, pod_class.kinds or stream.kinds)
+    duration = (pod_class.duration or stream.duration).sample(random)
     checkpoint = None
     if stream.checkpoint is not None and random.random() < stream.checkpointed:
         checkpoint = stream.checkpoint.sample(random)
     if number <= stream.at_start:
-        duration = _left(duration, random)
+        duration = _remaining_duration(duration, random)
     return Job(
         kind=kind,
         namespace=stream.namespace,
         name=f"{stream.name}-{number}",
         queue=stream.queue,
-        workload_priority_class=_pick(random, stream.priorities) if stream.priorities else "",
-        pod_sets=_pod_sets(stream, shape, kind),
+        workload_priority_class=_weighted_choice(random, stream.priorities) if stream.priorities else "",
+        pod_sets=_pod_sets(stream, pod_class, kind),
         duration=duration,
         checkpoint_interval=checkpoint,
     )
@@ -435,59 +435,62 @@ def number_of(stream: ArrivalStream, key: str) -> int | None:
     return int(own[1]) if own else None
 
 
-def run_time(stream: ArrivalStream, number: int, gpus: int, known: Span, random: Random) -> Span:
+def draw_run_time(stream: ArrivalStream, number: int, gpus: int, known: Span, random: Random) -> Span:
     """Draw the total duration of the stream's job of this number, given that it exceeds `known`.
 
     It is drawn from the sizes with `gpus` GPUs in all, or from all sizes if none has that many. If all draws are too
     short, it is `known` and up to as much again.
     """
-    shapes = [one for one in stream.shapes if one.pods * one.gpus == gpus] or list(stream.shapes)
-    weights = [shape.weight for shape in shapes]
+    pod_classes = [one for one in stream.shapes if one.pods * one.gpus == gpus] or list(stream.shapes)
+    weights = [pod_class.weight for pod_class in pod_classes]
     for _ in range(_TRIES):
-        shape = random.choices(shapes, weights)[0]
-        drawn = (shape.duration or stream.duration).sample(random)
+        pod_class = random.choices(pod_classes, weights)[0]
+        drawn = (pod_class.duration or stream.duration).sample(random)
         if number <= stream.at_start:
-            drawn = _left(drawn, random)
+            drawn = _remaining_duration(drawn, random)
         if drawn > known:
             return drawn
     return known + max(1, round(known * random.random()))
 
 
-def _left(duration: Span, random: Random) -> Span:
+def _remaining_duration(duration: Span, random: Random) -> Span:
     """The remaining duration of work at a random moment."""
     return max(1, round(duration * random.random()))
 
 
-def _pick(random: Random, weights: Mapping[str, float]) -> str:
+def _weighted_choice(random: Random, weights: Mapping[str, float]) -> str:
     return random.choices(list(weights), list(weights.values()))[0]
 
 
-def _pod_sets(stream: ArrivalStream, shape: JobSize, kind: str) -> tuple[PodSet, ...]:
+def _pod_sets(stream: ArrivalStream, pod_class: JobSize, kind: str) -> tuple[PodSet, ...]:
     """Pod sets as the job's kind names them; a RayJob has a head without GPUs in addition to its workers."""
-    worker = _template(stream, shape)
+    worker = _template(stream, pod_class)
     match kind:
-        case "PyTorchJob" if shape.pods > 1:
-            others = PodSet(name="worker", count=shape.pods - 1, template=worker)
+        case "PyTorchJob" if pod_class.pods > 1:
+            others = PodSet(name="worker", count=pod_class.pods - 1, template=worker)
             return (PodSet(name="master", template=worker), others)
         case "PyTorchJob":
             return (PodSet(name="master", template=worker),)
         case "RayJob":
             head = _template(stream, JobSize(gpus=0, resources={CPU: 4000, MEMORY: 16 * GIB}))
-            return (PodSet(name="head", template=head), PodSet(name="workers", count=shape.pods, template=worker))
+            return (PodSet(name="head", template=head), PodSet(name="workers", count=pod_class.pods, template=worker))
         case "JobSet":
-            return (PodSet(name="workers", count=shape.pods, template=worker),)
+            return (PodSet(name="workers", count=pod_class.pods, template=worker),)
         case _:
-            return (PodSet(count=shape.pods, min_count=shape.min_pods, template=worker),)
+            return (PodSet(count=pod_class.pods, min_count=pod_class.min_pods, template=worker),)
 
 
-def _template(stream: ArrivalStream, shape: JobSize) -> PodTemplate:
-    requests = dict(shape.resources) or {CPU: 8000 * shape.gpus or 1000, MEMORY: (64 * shape.gpus or 4) * GIB}
-    if shape.gpus:
-        requests[GPU] = shape.gpus
+def _template(stream: ArrivalStream, pod_class: JobSize) -> PodTemplate:
+    requests = dict(pod_class.resources) or {
+        CPU: 8000 * pod_class.gpus or 1000,
+        MEMORY: (64 * pod_class.gpus or 4) * GIB,
+    }
+    if pod_class.gpus:
+        requests[GPU] = pod_class.gpus
     usual = PodTemplate()
     return PodTemplate(
         containers=(Container(image=stream.image, requests=requests),),
-        node_selector=shape.node_selector,
+        node_selector=pod_class.node_selector,
         tolerations=stream.tolerations,
         priority_class=stream.pod_priority_class,
         restart_policy="Never",

@@ -73,11 +73,11 @@ def save(world: World) -> bytes:
             now=world.now,
             objects=tuple(snapshot.objects()),
             recent=snapshot.recent,
-            out=tuple(world.out),
-            timers=world.kernel.entries(),
+            out=tuple(world.events),
+            timers=world.kernel.dump(),
             groups=tuple(world.groups.values()),
             looks=world.reconcile_timers,
-            delays=world.delays,
+            delays=world.delayed_actions,
             births=world.uid_counter,
             cycle_at=world.cycle_at,
             wake_at=world.wake_at,
@@ -86,12 +86,12 @@ def save(world: World) -> bytes:
             deadlock=world.deadlock,
             admission=None if world.session is None else world.session.dump(),
             members=tuple(
-                SavedMember(name=name, state=member.cluster.save(), lost=member.lost)
+                SavedMember(name=name, state=member.cluster.save(), lost=member.disconnected_since)
                 for name, member in world.members.items()
             ),
             dispatches=world.dispatches,
             placement=world.placement.dump(),
-            fleet=world.fleet,
+            fleet=world.autoscaler_state,
             seen=snapshot.seen,
         )
     )
@@ -108,17 +108,19 @@ def load(data: bytes, cluster: Callable[[bytes], WorkerCluster]) -> World:
     world = World(saved.policy, saved.seed, saved.now, ClusterState(saved.now))
     for obj in map(intern, map(_OBJECTS.decode, saved.objects)):
         world.state.table(TABLES[type(obj)]).put(obj.key, obj)
-        world.introduce(obj)
-    world.families.clear()
-    world.parents.clear()
+        world.apply_to_schedulers(obj)
+    world.families_to_reconcile.clear()
+    world.creators_to_reconcile.clear()
     for line in saved.recent:
         world.state.apply(line)
-    world.out = list(saved.out)
-    world.kernel = Kernel.from_entries(saved.timers)
+    world.events = list(saved.out)
+    world.kernel = Kernel.load(saved.timers)
     world.reconcile_timers = dict(saved.looks)
-    world.delays = {job: dict(delays) for job, delays in saved.delays.items()}
+    world.delayed_actions = {job: dict(delays) for job, delays in saved.delays.items()}
     world.groups = {group.key: group for group in saved.groups}
-    world.members = {m.name: MultiKueueMember(cluster=cluster(m.state), lost=m.lost) for m in saved.members}
+    world.members = {
+        m.name: MultiKueueMember(cluster=cluster(m.state), disconnected_since=m.lost) for m in saved.members
+    }
     world.dispatches = dict(saved.dispatches)
     world.uid_counter, world.cycle_at = saved.births, saved.cycle_at
     world.wake_at, world.backoff_at, world.deadlock = saved.wake_at, saved.backoff_at, saved.deadlock
@@ -126,7 +128,7 @@ def load(data: bytes, cluster: Callable[[bytes], WorkerCluster]) -> World:
     if world.session is not None and saved.admission is not None:
         world.session.load(saved.admission)
     world.placement.load(saved.placement)
-    world.fleet = saved.fleet
+    world.autoscaler_state = saved.fleet
     world.state.seen = saved.seen
     world.cycles_due = world.placement_due = False
     return world

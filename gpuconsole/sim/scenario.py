@@ -1,7 +1,8 @@
-"""Scenarios: a cluster and the events in it, as one file; `build` makes the simulation.
+"""Scenarios: a cluster and the events in it, as one file; `build_simulation` makes the simulation.
 
-Nodes are generated from quotas if the input has none (`complete`), so that queues alone can be simulated. `under` and
-`queued` rewrite a scenario for another scheduler: Volcano, KAI or kube-scheduler alone, or Kueue.
+Nodes are generated from quotas if the input has none (`with_generated_nodes`), so that queues alone can be simulated.
+`for_scheduler` and `for_kueue` rewrite a scenario for another scheduler: Volcano, KAI or kube-scheduler alone, or
+Kueue.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,9 +35,9 @@ from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.autoscaling.policy import FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy, Substitute, apply_gpu_setup
-from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, equip, equip_steps, equipment_of
-from gpuconsole.sim.scenario_form import ClusterForm, ScenarioError, ScenarioForm, Step, decode_all, read_steps
-from gpuconsole.sim.scenario_policy import policy_of
+from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, apply_setup_to_objects, apply_setup_to_steps, read_gpu_setup
+from gpuconsole.sim.scenario_form import ClusterForm, ScenarioError, ScenarioForm, Step, decode_step_objects, read_steps
+from gpuconsole.sim.scenario_policy import read_policy
 from gpuconsole.sim.strict_decode import convert
 
 GIB = 2**30
@@ -46,7 +47,7 @@ _CPU_NODE, _MEMORY_NODE = 64_000, 512 * GIB
 _MOST_NODES = 10_000
 
 
-def complete(objects: Iterable[Object], *, gpus_per_node: int = GPUS_PER_NODE) -> tuple[Object, ...]:
+def with_generated_nodes(objects: Iterable[Object], *, gpus_per_node: int = GPUS_PER_NODE) -> tuple[Object, ...]:
     """The objects, with nodes generated from the flavors if there is no Node among them.
 
     Namespaces that are only referenced are created during the simulation.
@@ -54,10 +55,10 @@ def complete(objects: Iterable[Object], *, gpus_per_node: int = GPUS_PER_NODE) -
     given = tuple(objects)
     if any(isinstance(obj, Node) for obj in given):
         return given
-    return (*given, *nodes_for(given, gpus_per_node))
+    return (*given, *generate_nodes(given, gpus_per_node))
 
 
-def nodes_for(objects: Iterable[Object], gpus_per_node: int) -> list[Node]:
+def generate_nodes(objects: Iterable[Object], gpus_per_node: int) -> list[Node]:
     """Nodes for the nominal quota: ⌈Σ nominal GPUs of the flavor / GPUs per node⌉ of each flavor, at most 10,000.
 
     A flavor without GPUs gets nodes for its cpu and memory. The nodes of a flavor with a Topology have labels for its
@@ -67,24 +68,26 @@ def nodes_for(objects: Iterable[Object], gpus_per_node: int) -> list[Node]:
     totals: dict[str, dict[str, int]] = {}
     for obj in given:
         if isinstance(obj, (ClusterQueue, Cohort)):
-            _add(totals, obj.quotas())
+            _add_quotas(totals, obj.quotas())
     flavors = {obj.name: obj for obj in given if isinstance(obj, ResourceFlavor)}
     levels = {obj.name: obj.levels for obj in given if isinstance(obj, Topology)}
     found = (flavors.get(name, ResourceFlavor(name=name)) for name in totals)
     return [
         node
         for flavor in found
-        for node in _nodes(flavor, levels.get(flavor.topology, ()), totals[flavor.name], gpus_per_node)
+        for node in _nodes_of_flavor(flavor, levels.get(flavor.topology, ()), totals[flavor.name], gpus_per_node)
     ]
 
 
-def _add(totals: dict[str, dict[str, int]], quotas: dict[tuple[str, str], Quota]) -> None:
+def _add_quotas(totals: dict[str, dict[str, int]], quotas: dict[tuple[str, str], Quota]) -> None:
     for (flavor, resource), quota in quotas.items():
         of_flavor = totals.setdefault(flavor, {})
         of_flavor[resource] = of_flavor.get(resource, 0) + quota.nominal
 
 
-def _nodes(flavor: ResourceFlavor, levels: Sequence[str], total: dict[str, int], gpus_per_node: int) -> list[Node]:
+def _nodes_of_flavor(
+    flavor: ResourceFlavor, levels: Sequence[str], total: dict[str, int], gpus_per_node: int
+) -> list[Node]:
     devices = {name: amount for name, amount in total.items() if is_gpu(name) or is_mig(name)}
     count = max((-(-amount // gpus_per_node) for amount in devices.values()), default=0)
     capacity = {CPU: _CPU_NODE, MEMORY: _MEMORY_NODE}
@@ -104,10 +107,10 @@ def _nodes(flavor: ResourceFlavor, levels: Sequence[str], total: dict[str, int],
     capacity = {PODS: 250, EPHEMERAL_STORAGE: 1000 * GIB, **capacity}
     domain = flavor.name[:LONGEST_LABEL].rstrip("-.")
     labels = {**dict.fromkeys(levels, domain), **flavor.node_labels}
-    return [_node(flavor, labels, number, capacity) for number in range(1, min(count, _MOST_NODES) + 1)]
+    return [_new_node(flavor, labels, number, capacity) for number in range(1, min(count, _MOST_NODES) + 1)]
 
 
-def _node(flavor: ResourceFlavor, labels: Mapping[str, str], number: int, capacity: dict[str, int]) -> Node:
+def _new_node(flavor: ResourceFlavor, labels: Mapping[str, str], number: int, capacity: dict[str, int]) -> Node:
     name = f"{flavor.name}-{number}"
     return Node(
         name=name,
@@ -158,13 +161,13 @@ def load_scenario(
     if len(documents) > 1:
         raise ScenarioError(f"{source}: there are {len(documents)} scenarios; give one at a time")
     problems: list[str] = []
-    scenario = _read(documents[0] if documents else {}, objects, folder, prices, catalogue, problems)
+    scenario = _read_scenario(documents[0] if documents else {}, objects, folder, prices, catalogue, problems)
     if problems or scenario is None:
         raise ScenarioError("\n".join(f"{source}: {problem}" for problem in problems))
     return scenario
 
 
-def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | None = None) -> Simulation:
+def build_simulation(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | None = None) -> Simulation:
     """Make the simulation of a scenario: it is at the scenario's start, with its steps scheduled.
 
     Nodes are generated from the flavors if the objects have none and no autoscaler makes them. None: the scenario's own
@@ -172,26 +175,26 @@ def build(scenario: Scenario, *, seed: int | None = None, gpus_per_node: int | N
     """
     objects = scenario.objects
     if isinstance(scenario.policy.capacity, FixedCapacity):
-        made = complete(objects, gpus_per_node=gpus_per_node or scenario.gpus_per_node)
-        objects = tuple(_equipped(obj, scenario.policy) for obj in made)
+        made = with_generated_nodes(objects, gpus_per_node=gpus_per_node or scenario.gpus_per_node)
+        objects = tuple(_with_gpu_setup(obj, scenario.policy) for obj in made)
     simulation = Simulation.from_objects(
         objects,
         policy=scenario.policy,
         seed=scenario.seed if seed is None else seed,
         start=scenario.start,
-        clusters={name: complete(objs) for name, objs in scenario.clusters.items()},
+        clusters={name: with_generated_nodes(objs) for name, objs in scenario.clusters.items()},
     )
     for step in scenario.steps:
-        simulation.schedule(step.at, *step.commands)
+        simulation.schedule_commands(step.at, *step.commands)
     return simulation
 
 
-def _equipped(obj: Object, policy: SimPolicy) -> Object:
+def _with_gpu_setup(obj: Object, policy: SimPolicy) -> Object:
     """Apply the GPU setup to nodes generated from flavors as to all others."""
     return apply_gpu_setup(obj, policy.equipment) if isinstance(obj, Node) and obj.synthesised else obj
 
 
-def _read(
+def _read_scenario(
     document: Mapping[str, Any],
     others: Sequence[Object],
     folder: Path | None,
@@ -207,15 +210,17 @@ def _read(
     except ValueError:
         problems.append(f"start: {clean(form.start, 60)!r} is no moment; write it as {START}")
         return None
-    policy = policy_of(form, prices, folder, problems, catalogue)
+    policy = read_policy(form, prices, folder, problems, catalogue)
     # Names of other manifests were generated elsewhere, perhaps from the same prefixes.
     names = GeneratedNames("scenario")
-    equipment = equipment_of(form.engine, folder, problems)
-    steps = equip_steps(read_steps(form.steps, start, problems, names), equipment, problems)
+    equipment = read_gpu_setup(form.engine, folder, problems)
+    steps = apply_setup_to_steps(read_steps(form.steps, start, problems, names), equipment, problems)
     if form.latencies is None and any(step.expect for step in steps):
         # Expectations are exact to the second, and must hold for every seed.
         policy = replace(policy, latencies=None)
-    objects = equip([*others, *_objects(form, "", folder, start, problems, names)], equipment, problems)
+    objects = apply_setup_to_objects(
+        [*others, *_objects(form, "", folder, start, problems, names)], equipment, problems
+    )
     clusters = {
         clean(name): _objects(cluster, f"clusters.{clean(name)}.", folder, start, problems, names)
         for name, cluster in form.clusters.items()
@@ -251,7 +256,7 @@ def _objects(
     names: GeneratedNames,
 ) -> tuple[Object, ...]:
     """The objects of a scenario or one of its clusters, including those in the files that it names."""
-    objects = [*decode_all(form.objects, f"{path}objects", start, problems, names)]
+    objects = [*decode_step_objects(form.objects, f"{path}objects", start, problems, names)]
     for name in form.files:
         objects.extend(_from_file(name, folder, start, problems, names))
     return tuple(objects)
@@ -276,7 +281,7 @@ _MADE = (Workload, PodGroup, KaiPodGroup, ProvisioningRequest)
 """Objects that controllers create for jobs."""
 
 
-def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> Scenario:
+def for_scheduler(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> Scenario:
     """Copy a scenario to run on this scheduler without Kueue; `conf` is the text of volcano-scheduler.conf.
 
     Volcano and KAI get a queue per ClusterQueue, unless one of that name exists: its nominal quota becomes the deserved
@@ -305,7 +310,7 @@ def under(scenario: Scenario, substitute: Substitute, conf: str = HELM_CONF) -> 
     return replace(scenario, objects=tuple(objects), policy=policy)
 
 
-def queued(scenario: Scenario) -> Scenario:
+def for_kueue(scenario: Scenario) -> Scenario:
     """Copy a scenario so that Kueue admits and kube-scheduler places its jobs, whatever engines it names."""
     policy = scenario.policy
     own = policy.placement if isinstance(policy.placement, PlacementPolicy) else PlacementPolicy()
@@ -313,7 +318,7 @@ def queued(scenario: Scenario) -> Scenario:
     return replace(scenario, policy=chosen)
 
 
-def _limits(queue: ClusterQueue) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+def _quota_limits(queue: ClusterQueue) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
     """For each resource: nominal quota, the part that is never lent, and the upper limit (omitted if unlimited)."""
     nominal: dict[str, int] = {}
     kept: dict[str, int] = {}
@@ -329,7 +334,7 @@ def _limits(queue: ClusterQueue) -> tuple[dict[str, int], dict[str, int], dict[s
 
 
 def _volcano_queue(queue: ClusterQueue) -> VolcanoQueue:
-    nominal, kept, most = _limits(queue)
+    nominal, kept, most = _quota_limits(queue)
     return VolcanoQueue(
         name=queue.name,
         weight=max(1, gpus(nominal)),
@@ -346,7 +351,7 @@ def _kai_queues(queues: Sequence[ClusterQueue], known: set[str]) -> Iterator[Kai
     for queue in queues:
         if queue.name in known:
             continue
-        nominal, _, most = _limits(queue)
+        nominal, _, most = _quota_limits(queue)
         quota, limited = float(gpus(nominal)), any(map(is_gpu, most))
         parent = f"cohort-{queue.cohort}" if queue.cohort else f"cohort-of-{queue.name}"
         parents[parent] = parents.get(parent, 0) + quota
@@ -358,15 +363,15 @@ def _kai_queues(queues: Sequence[ClusterQueue], known: set[str]) -> Iterator[Kai
         yield KaiQueue(name=name, gpu=gpu, cpu=EVERYTHING, memory=EVERYTHING)
 
 
-def load_of(snapshot: Snapshot, policy: SimPolicy, seed: int) -> Scenario:
+def from_snapshot(snapshot: Snapshot, policy: SimPolicy, seed: int) -> Scenario:
     """A scenario that submits a cluster's unfinished work again, on its nodes, at the time of the Snapshot.
 
     Pods of jobs and Workloads are omitted, as are finished jobs.
     """
-    return Scenario(start=snapshot.time, seed=seed, objects=tuple(_fresh(snapshot)), policy=policy)
+    return Scenario(start=snapshot.time, seed=seed, objects=tuple(_unfinished_work(snapshot)), policy=policy)
 
 
-def _fresh(snapshot: Snapshot) -> Iterator[Object]:
+def _unfinished_work(snapshot: Snapshot) -> Iterator[Object]:
     for obj in snapshot.objects():
         match obj:
             case Job() if obj.ended or obj.owner:

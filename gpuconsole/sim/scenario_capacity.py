@@ -38,7 +38,7 @@ from gpuconsole.sim.autoscaling.policy import (
     ScalingGroup,
     SpotPolicy,
 )
-from gpuconsole.sim.policy import BARE, GpuSetup, Mig, SharingRule, apply_gpu_setup
+from gpuconsole.sim.policy import NO_GPU_SETUP, GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.run_times import LogNormal
 from gpuconsole.sim.scenario_form import (
     CapacityForm,
@@ -58,27 +58,29 @@ CAPACITY_PATH = "engine.capacity"
 NO_CATALOGUE = InstanceTypeCatalogue()
 
 
-class Reading(Protocol):
-    """Parses durations (`span`) and their distributions (`spread`) at a path of the file; adds errors to `problems`."""
+class DurationReader(Protocol):
+    """Parses durations and their distributions at a path of the file; adds errors to `problems`."""
 
     problems: list[str]
 
     def span(self, text: str, path: str) -> Span: ...
 
-    def spread(self, form: SpreadForm | str, path: str) -> LogNormal: ...
+    def distribution(self, form: SpreadForm | str, path: str) -> LogNormal: ...
 
 
-def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: InstanceTypeCatalogue) -> Capacity:
-    """Read the capacity settings; `usual` is the default catalogue."""
+def read_capacity(
+    form: CapacityForm, read: DurationReader, folder: Path | None, default: InstanceTypeCatalogue
+) -> Capacity:
+    """Read the capacity settings; `default` is the default catalogue."""
     if form.kind == "fixed":
         return FIXED
-    catalogue = usual if form.catalogue is None else _catalogue(form.catalogue, folder, read.problems)
+    catalogue = default if form.catalogue is None else _catalogue(form.catalogue, folder, read.problems)
     if not catalogue.types and not read.problems:
         read.problems.append(f"{CAPACITY_PATH}.catalogue: there is no instance-type catalogue; name a file")
     if form.kind == "karpenter":
         return KarpenterPolicy(
             catalogue=catalogue,
-            startup=_startup(form, read, 45 * SECOND),
+            startup=_startup_time(form, read, 45 * SECOND),
             unavailable=form.unavailable,
             spot_to_spot=form.spot_to_spot_consolidation,
         )
@@ -87,7 +89,7 @@ def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: I
         groups=tuple(
             _group(group, f"{CAPACITY_PATH}.groups[{n}]", read.problems) for n, group in enumerate(form.groups)
         ),
-        startup=_startup(form, read, 4 * MINUTE),
+        startup=_startup_time(form, read, 4 * MINUTE),
         unavailable=form.unavailable,
         expander=Expander(form.expander),
         scan_interval=max(SECOND, read.span(form.scan_interval, f"{CAPACITY_PATH}.scanInterval")),
@@ -101,14 +103,14 @@ def capacity_of(form: CapacityForm, read: Reading, folder: Path | None, usual: I
         ),
         utilization=form.scale_down_utilization_threshold,
         gpu_utilization=form.scale_down_gpu_utilization_threshold,
-        ok_unready=form.ok_total_unready_count,
-        most_unready=form.max_total_unready_percentage / 100,
+        max_ok_unready=form.ok_total_unready_count,
+        max_unready_fraction=form.max_total_unready_percentage / 100,
     )
     _check_groups(policy, read.problems)
     return policy
 
 
-def spot_of(form: SpotForm, read: Reading) -> SpotPolicy:
+def read_spot(form: SpotForm, read: DurationReader) -> SpotPolicy:
     """Read the settings of spot interruptions."""
     if form.interruptions < 0 or form.diversity < 0:
         read.problems.append(f"{CAPACITY_PATH}.spot: interruptions and diversity are 0 or more")
@@ -120,8 +122,12 @@ def spot_of(form: SpotForm, read: Reading) -> SpotPolicy:
     )
 
 
-def _startup(form: CapacityForm, read: Reading, usual: Span) -> LogNormal:
-    return LogNormal(median=usual) if form.startup is None else read.spread(form.startup, f"{CAPACITY_PATH}.startup")
+def _startup_time(form: CapacityForm, read: DurationReader, default: Span) -> LogNormal:
+    return (
+        LogNormal(median=default)
+        if form.startup is None
+        else read.distribution(form.startup, f"{CAPACITY_PATH}.startup")
+    )
 
 
 def _group(form: GroupForm, path: str, problems: list[str]) -> ScalingGroup:
@@ -132,9 +138,9 @@ def _group(form: GroupForm, path: str, problems: list[str]) -> ScalingGroup:
         type=form.instance_type,
         zone=form.zone,
         capacity_type=form.capacity_type,
-        least=form.min,
-        most=form.max,
-        size=form.size,
+        min_size=form.min,
+        max_size=form.max,
+        initial_size=form.size,
         labels=form.labels,
         taints=_taints(form.taints, path, problems),
         priority=form.priority,
@@ -160,11 +166,11 @@ def _check_groups(policy: AutoscalerPolicy, problems: list[str]) -> None:
             problems.append(f"{path}: the catalogue has no {group.type} {group.capacity_type}{where}")
 
 
-def _catalogue(said: Document | str, folder: Path | None, problems: list[str]) -> InstanceTypeCatalogue:
-    if isinstance(said, str):
-        return _from_file(said, folder, problems)
+def _catalogue(value: Document | str, folder: Path | None, problems: list[str]) -> InstanceTypeCatalogue:
+    if isinstance(value, str):
+        return _from_file(value, folder, problems)
     report = DocumentFindings()
-    found = read_catalogue(said, report)
+    found = read_catalogue(value, report)
     problems.extend(f"{CAPACITY_PATH}.catalogue.{one.path}: {one.problem}; {one.remedy}" for one in report.findings)
     return found
 
@@ -173,10 +179,10 @@ def _from_file(name: str, folder: Path | None, problems: list[str]) -> InstanceT
     if folder is None:
         problems.append(f"{CAPACITY_PATH}.catalogue: a file is relative to the scenario's own, and this one has none")
         return NO_CATALOGUE
-    return _tried(lambda: load_catalogue((folder / name).read_text(), name), problems)
+    return _load_or_default(lambda: load_catalogue((folder / name).read_text(), name), problems)
 
 
-def _tried(load: Callable[[], InstanceTypeCatalogue], problems: list[str]) -> InstanceTypeCatalogue:
+def _load_or_default(load: Callable[[], InstanceTypeCatalogue], problems: list[str]) -> InstanceTypeCatalogue:
     try:
         return load()
     except CatalogueError as error:
@@ -190,29 +196,31 @@ SHARING_PATH = "engine.sharing"
 _LINKS = "engine.capacity.links"
 
 
-def equipment_of(form: EngineForm, folder: Path | None, problems: list[str]) -> GpuSetup:
+def read_gpu_setup(form: EngineForm, folder: Path | None, problems: list[str]) -> GpuSetup:
     """Read the GPU setup: sharing and interconnects; errors are added to `problems`."""
-    said = form.sharing
-    forms = said if isinstance(said, tuple) else (said,)
-    paths = [f"{SHARING_PATH}[{n}]" for n in range(len(forms))] if isinstance(said, tuple) else [SHARING_PATH]
-    rules = tuple(_rule(one, path, folder, problems) for one, path in zip(forms, paths, strict=True))
+    value = form.sharing
+    forms = value if isinstance(value, tuple) else (value,)
+    paths = [f"{SHARING_PATH}[{n}]" for n in range(len(forms))] if isinstance(value, tuple) else [SHARING_PATH]
+    rules = tuple(_sharing_rule(one, path, folder, problems) for one, path in zip(forms, paths, strict=True))
     return GpuSetup(rules=rules, links=_links(form.capacity.links, problems))
 
 
-def equip(objs: Iterable[Object], equipment: GpuSetup, problems: list[str]) -> tuple[Object, ...]:
+def apply_setup_to_objects(objs: Iterable[Object], equipment: GpuSetup, problems: list[str]) -> tuple[Object, ...]:
     """Partition, share and connect the GPUs of the nodes among the objects by the GPU setup; returns all objects."""
-    if equipment == BARE:
+    if equipment == NO_GPU_SETUP:
         return tuple(objs)
-    return tuple(_of(obj, equipment, problems) if isinstance(obj, Node) else obj for obj in objs)
+    return tuple(_apply_setup(obj, equipment, problems) if isinstance(obj, Node) else obj for obj in objs)
 
 
-def equip_steps(steps: Iterable[Step], equipment: GpuSetup, problems: list[str]) -> tuple[Step, ...]:
-    """Do the same as `equip` for the nodes that steps create."""
+def apply_setup_to_steps(steps: Iterable[Step], equipment: GpuSetup, problems: list[str]) -> tuple[Step, ...]:
+    """Do the same as `apply_setup_to_objects` for the nodes that steps create."""
     return tuple(
         replace(
             step,
             commands=tuple(
-                Submit(equip(command.objects, equipment, problems)) if isinstance(command, Submit) else command
+                Submit(apply_setup_to_objects(command.objects, equipment, problems))
+                if isinstance(command, Submit)
+                else command
                 for command in step.commands
             ),
         )
@@ -220,22 +228,22 @@ def equip_steps(steps: Iterable[Step], equipment: GpuSetup, problems: list[str])
     )
 
 
-def _of(node: Node, equipment: GpuSetup, problems: list[str]) -> Node:
+def _apply_setup(node: Node, equipment: GpuSetup, problems: list[str]) -> Node:
     found: list[str] = []
     made = apply_gpu_setup(node, equipment, found)
     problems.extend(f"{SHARING_PATH}.mig: {problem}" for problem in found)
     return made
 
 
-def _rule(form: SharingForm, path: str, folder: Path | None, problems: list[str]) -> SharingRule:
+def _sharing_rule(form: SharingForm, path: str, folder: Path | None, problems: list[str]) -> SharingRule:
     if form.time_slicing is not None and form.mps is not None:
         problems.append(f"{path}: timeSlicing and mps exclude each other; leave one of them out")
     kind = SharingKind.TIME_SLICING if form.mps is None else SharingKind.MPS
-    said = form.time_slicing or form.mps
+    value = form.time_slicing or form.mps
     return SharingRule(
         node_selector=form.node_selector,
         mig=None if form.mig is None else _mig(form.mig, f"{path}.mig", folder, problems),
-        sharing=None if said is None else _sharing(said, kind, path, problems),
+        sharing=None if value is None else _sharing(value, kind, path, problems),
     )
 
 
@@ -255,29 +263,29 @@ def _sharing(form: ReplicasForm, kind: SharingKind, path: str, problems: list[st
 
 
 def _mig(form: MigForm, path: str, folder: Path | None, problems: list[str]) -> Mig:
-    configs = {} if form.configs is None else _configs(form.configs, path, folder, problems)
+    configs = {} if form.configs is None else _mig_configs(form.configs, path, folder, problems)
     if form.dynamic and form.strategy != "mixed":
         problems.append(f"{path}.dynamic: instances that come and go have names of their own; write strategy: mixed")
     config = configs.get(form.config)
     return Mig(strategy=MigStrategy(form.strategy), name=form.config, config=config, dynamic=form.dynamic)
 
 
-def _configs(
-    said: Document | str, path: str, folder: Path | None, problems: list[str]
+def _mig_configs(
+    value: Document | str, path: str, folder: Path | None, problems: list[str]
 ) -> Mapping[str, mig_reconfiguration.Config]:
     """mig-parted's configurations, inline or in a file."""
-    if isinstance(said, dict):
+    if isinstance(value, dict):
         # JSON is YAML, so the reader of files reads this one, too.
-        text, name = msgspec.json.encode(said).decode(), "configs"
+        text, name = msgspec.json.encode(value).decode(), "configs"
     elif folder is None:
         problems.append(
             f"{path}.configs: a file is relative to the scenario's own, and this one has none; write it out"
         )
         return {}
     else:
-        source = read_file(folder / said)
-        problems.extend(f"{path}.configs: {said}: {one.problem}; {one.remedy}" for one in source.troubles)
-        text, name = source.text, said
+        source = read_file(folder / value)
+        problems.extend(f"{path}.configs: {value}: {one.problem}; {one.remedy}" for one in source.troubles)
+        text, name = source.text, value
     configs, findings = mig_reconfiguration.read(text, name)
     problems.extend(f"{path}.configs: {one.path}: {one.problem}; {one.remedy}" for one in findings)
     return configs

@@ -2,7 +2,7 @@
 
 Durations are strings such as `90s`, `40m` or `1h30m`; objects are Kubernetes objects. `read_steps` reads the commands
 and expectations of each step. A change list is a file of such steps without a cluster, read for a what-if
-(`read_changes`) and written by one (`as_changes`):
+(`read_changes`) and written by one (`to_change_list`):
 
 horizon: 2h              # how far to look ahead
 steps:
@@ -377,16 +377,16 @@ def read_steps(forms: Sequence[StepForm], start: Time, problems: list[str], name
             problems.append(f"{path}.advanceSeconds: {form.advance_seconds:g} is before the last step; time goes on")
         span = max(0.0, form.advance_seconds) * SECOND
         if span > LONGEST:
-            said = f"{form.advance_seconds:g} is longer than can be simulated; 292 years are the most"
-            problems.append(f"{path}.advanceSeconds: {said}")
+            value = f"{form.advance_seconds:g} is longer than can be simulated; 292 years are the most"
+            problems.append(f"{path}.advanceSeconds: {value}")
         at += round(min(span, LONGEST))
-        found = list(_commands(form, path, at, problems, names))
+        found = list(_read_commands(form, path, at, problems, names))
         orders, places = tuple(order for order, _ in found), tuple(place for _, place in found)
         steps.append(Step(at=at, commands=orders, places=places, expect=form.expect))
     return tuple(steps)
 
 
-def decode_all(
+def decode_step_objects(
     documents: Sequence[Document], path: str, now: Time, problems: list[str], names: GeneratedNames
 ) -> tuple[Object, ...]:
     """Decode API objects as from files; errors are added to `problems`."""
@@ -399,14 +399,16 @@ _Placed = tuple[Command, str]
 """A command, and where it is written."""
 
 
-def _commands(form: StepForm, path: str, at: Time, problems: list[str], names: GeneratedNames) -> Iterator[_Placed]:
+def _read_commands(
+    form: StepForm, path: str, at: Time, problems: list[str], names: GeneratedNames
+) -> Iterator[_Placed]:
     yield from ((Finish(key), f"{path}.finish[{number}]") for number, key in enumerate(form.finish))
     for number, name in enumerate(form.delete):
         place = f"{path}.delete[{number}]"
-        yield from ((order, place) for order in _deletion(name, place, problems))
+        yield from ((order, place) for order in _read_deletion(name, place, problems))
     for number, document in enumerate(form.commands):
-        yield from _command(document, f"{path}.commands[{number}]", at, problems, names)
-    created = decode_all(form.create, f"{path}.create", at, problems, names)
+        yield from _read_command(document, f"{path}.commands[{number}]", at, problems, names)
+    created = decode_step_objects(form.create, f"{path}.create", at, problems, names)
     if created:
         manifests = tuple(msgspec.json.encode(document).decode() for document in form.create)
         yield Submit(created, manifests), f"{path}.create"
@@ -421,17 +423,21 @@ class _WithinForm(Struct, frozen=True):
     create: tuple[Document, ...] = ()
 
 
-def _within(document: Document, path: str, at: Time, problems: list[str], names: GeneratedNames) -> Iterator[_Placed]:
+def _read_worker_commands(
+    document: Document, path: str, at: Time, problems: list[str], names: GeneratedNames
+) -> Iterator[_Placed]:
     form = convert(document, _WithinForm, path, problems)
     if form is not None:
         step = StepForm(commands=form.commands, create=form.create)
-        found = _commands(step, path, at, problems, names)
+        found = _read_commands(step, path, at, problems, names)
         yield from ((InCluster(form.cluster, order), place) for order, place in found)
 
 
-def _command(document: Document, path: str, at: Time, problems: list[str], names: GeneratedNames) -> Iterator[_Placed]:
+def _read_command(
+    document: Document, path: str, at: Time, problems: list[str], names: GeneratedNames
+) -> Iterator[_Placed]:
     if document.get("type") == _WITHIN:
-        yield from _within(document, path, at, problems, names)
+        yield from _read_worker_commands(document, path, at, problems, names)
         return
     form = _FORMS.get(str(document.get("type")))
     if form is None:
@@ -440,33 +446,33 @@ def _command(document: Document, path: str, at: Time, problems: list[str], names
         )
         return
     fields = {key: value for key, value in document.items() if key != "type"}
-    found = convert(fields, _written(document["type"]), path, problems)
+    found = convert(fields, _command_form(document["type"]), path, problems)
     if found is not None:
         subject = str(getattr(found, found.__struct_fields__[0]))
         yield form(**structs.asdict(found)), clean(f"{path} ({document['type']} {subject})", 120)
 
 
 @cache
-def _written(kind: str) -> type[Struct]:
+def _command_form(kind: str) -> type[Struct]:
     """The fields of a command as written in files."""
     fields: list[Any] = [
-        (one.name, one.type) if one.required else (one.name, one.type, _default(one))
+        (one.name, one.type) if one.required else (one.name, one.type, _field_default(one))
         for one in structs.fields(_FORMS[kind])
     ]
     return defstruct(_FORMS[kind].__name__, fields, rename="camel", frozen=True)
 
 
-def _default(one: structs.FieldInfo) -> Any:
+def _field_default(one: structs.FieldInfo) -> Any:
     return field(default_factory=one.default_factory) if one.default is NODEFAULT else one.default
 
 
-def camel(name: str) -> str:
+def to_camel_case(name: str) -> str:
     """A field's name as written in files."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
 
-def _deletion(name: str, path: str, problems: list[str]) -> Iterator[Command]:
+def _read_deletion(name: str, path: str, problems: list[str]) -> Iterator[Command]:
     kind, _, key = name.partition("/")
     if kind in JOB_NAMES and "/" in key:
         yield Delete("jobs", name)
@@ -529,7 +535,7 @@ def read_changes(
         for step in read_steps(form.steps, now, problems, names or GeneratedNames(str(now))):
             asked += (command if step.at == now else Later(step.at - now, command) for command in step.commands)
             places += step.places
-        horizon = _horizon(form.horizon, problems)
+        horizon = _read_horizon(form.horizon, problems)
     if not asked and not problems:
         problems.append("no changes; add steps with commands, create or delete")
     if problems or form is None:
@@ -537,26 +543,26 @@ def read_changes(
     return Changes(name=form.name, commands=tuple(asked), places=tuple(places), horizon=horizon)
 
 
-def as_changes(commands: Iterable[Command], horizon: Span, manifest: Manifests) -> Document:
+def to_change_list(commands: Iterable[Command], horizon: Span, manifest: Manifests) -> Document:
     """Write these commands as a change list, which `read_changes` can read again.
 
     `manifest` makes the manifest of an object that was submitted without one.
     """
     steps: list[Document] = []
     reached: Span = 0
-    for command in sorted(commands, key=_moment):
-        moment, order = _moment(command), command
+    for command in sorted(commands, key=_command_time):
+        moment, order = _command_time(command), command
         while isinstance(order, Later):
             order = order.command
         step: Document = {}
         if moment > reached:
             step["advanceSeconds"] = (moment - reached) / SECOND
             reached = moment
-        steps.append(step | _written_changes(order, manifest))
+        steps.append(step | _write_change(order, manifest))
     return {"horizon": format_exactly(horizon), "steps": steps}
 
 
-def _horizon(text: str, problems: list[str]) -> Span | None:
+def _read_horizon(text: str, problems: list[str]) -> Span | None:
     if not text:
         return None
     try:
@@ -566,31 +572,31 @@ def _horizon(text: str, problems: list[str]) -> Span | None:
         return None
 
 
-def _moment(command: Command) -> Span:
-    return command.after + _moment(command.command) if isinstance(command, Later) else 0
+def _command_time(command: Command) -> Span:
+    return command.after + _command_time(command.command) if isinstance(command, Later) else 0
 
 
-def _written_changes(command: Command, manifest: Manifests) -> Document:
+def _write_change(command: Command, manifest: Manifests) -> Document:
     match command:
         case Submit(objects, documents):
             return {"create": [msgspec.json.decode(text) for text in documents] or [dict(manifest(o)) for o in objects]}
         case Finish(key):
             return {"finish": [key]}
         case Delete(table, key):
-            return {"delete": [_deleted(table, key)]}
+            return {"delete": [_deletion_name(table, key)]}
         case InCluster(cluster, Submit() as order):
-            return {"commands": [{"type": "in-cluster", "cluster": cluster, **_written_changes(order, manifest)}]}
+            return {"commands": [{"type": "in-cluster", "cluster": cluster, **_write_change(order, manifest)}]}
         case InCluster(cluster, order):
-            return {"commands": [{"type": "in-cluster", "cluster": cluster, "commands": [_plain(order)]}]}
+            return {"commands": [{"type": "in-cluster", "cluster": cluster, "commands": [_command_document(order)]}]}
         case _:
-            return {"commands": [_plain(command)]}
+            return {"commands": [_command_document(command)]}
 
 
-def _plain(command: Command) -> Document:
+def _command_document(command: Command) -> Document:
     fields = msgspec.to_builtins(command)
-    return {camel(name): value for name, value in fields.items()}
+    return {to_camel_case(name): value for name, value in fields.items()}
 
 
-def _deleted(table: str, key: str) -> str:
+def _deletion_name(table: str, key: str) -> str:
     kinds = {name: kind.__name__ for kind, name in TABLES.items()}
     return key if table in ("", "jobs") else f"{kinds[table]}/{key}"

@@ -32,7 +32,7 @@ from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim import run_times
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
 from gpuconsole.sim.run_times import ALWAYS, MEASURED, ArrivalStream, JobSize, Latencies, LatencyDistribution, LogNormal
-from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, capacity_of, spot_of
+from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, read_capacity, read_spot
 from gpuconsole.sim.scenario_form import (
     AutoscalerForm,
     LatenciesForm,
@@ -49,12 +49,12 @@ from gpuconsole.sim.scenario_form import (
 KUEUE_CONFIG_PATH = "engine.kueueConfig"
 
 
-def kueue_config(said: dict[str, Any] | str, folder: Path | None, problems: list[str]) -> KueueConfig:
+def read_kueue_config(value: dict[str, Any] | str, folder: Path | None, problems: list[str]) -> KueueConfig:
     """Read the Configuration that a scenario contains or names; errors are added to `problems`."""
-    if isinstance(said, str):
-        return _from_file(said, folder, problems)
+    if isinstance(value, str):
+        return _from_file(value, folder, problems)
     report = DocumentFindings()
-    configuration = read({"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **said}, report)
+    configuration = read({"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **value}, report)
     errors = _errors(report.findings)
     problems.extend(f"{KUEUE_CONFIG_PATH}.{error.path}: {error.problem}; {error.remedy}" for error in errors)
     return KueueConfig() if errors else policy(configuration)
@@ -80,7 +80,7 @@ def _errors(findings: Iterable[Finding]) -> list[Finding]:
 PLACEMENT_PATH = "engine.placement"
 
 
-def placement_of(
+def read_placement(
     form: PlacementForm, folder: Path | None, problems: list[str]
 ) -> PlacementPolicy | VolcanoPolicy | KaiPolicy:
     """Read the placement settings; errors are added to `problems`."""
@@ -90,7 +90,7 @@ def placement_of(
         return VolcanoPolicy(
             conf=_volcano_conf(form.conf, folder, problems),
             devices=_volcano_devices(form.devices, folder, problems),
-            feature_gates=_gates(form.feature_gates, problems),
+            feature_gates=_volcano_feature_gates(form.feature_gates, problems),
         )
     if form.devices:
         problems.append(f"{PLACEMENT_PATH}.devices: only Volcano reads one; write engine: Volcano, or leave it out")
@@ -114,7 +114,7 @@ def _profile(form: PlacementForm, folder: Path | None, problems: list[str]) -> S
         return None
     if form.score != PlacementForm().score:
         problems.append(f"{PLACEMENT_PATH}.score: a profile says itself how nodes are scored; leave one of them out")
-    text, name = _text(form.conf, folder, problems)
+    text, name = _inline_or_file(form.conf, folder, problems)
     if not text and form.conf:
         return None
     read = read_kube_configuration(text, name) if text else ParsedKubeSchedulerConfiguration((SchedulerProfile(),))
@@ -132,25 +132,25 @@ def _error_lines(errors: Iterable[Finding]) -> Iterator[str]:
         yield f"{PLACEMENT_PATH}.conf: {where}: {error.problem}; {error.remedy}"
 
 
-def _text(said: str, folder: Path | None, problems: list[str], key: str = "conf") -> tuple[str, str]:
+def _inline_or_file(value: str, folder: Path | None, problems: list[str], key: str = "conf") -> tuple[str, str]:
     """An inline configuration or that of a file, and its name; an empty text if it cannot be read."""
-    if not said or "\n" in said.strip():
-        return said, f"{PLACEMENT_PATH}.{key}"
+    if not value or "\n" in value.strip():
+        return value, f"{PLACEMENT_PATH}.{key}"
     if folder is None:
         problems.append(
             f"{PLACEMENT_PATH}.{key}: a file is relative to the scenario's own, and this one has none; write it out"
         )
-        return "", said
-    source = read_file(folder / said)
+        return "", value
+    source = read_file(folder / value)
     problems.extend(
-        f"{PLACEMENT_PATH}.{key}: {said}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles
+        f"{PLACEMENT_PATH}.{key}: {value}: {trouble.problem}; {trouble.remedy}" for trouble in source.troubles
     )
-    return source.text, said
+    return source.text, value
 
 
-def _kai_conf(said: str, folder: Path | None, problems: list[str]) -> str:
+def _kai_conf(value: str, folder: Path | None, problems: list[str]) -> str:
     """The text of KAI's scheduler configuration; empty for KAI's defaults."""
-    text, _ = _text(said, folder, problems)
+    text, _ = _inline_or_file(value, folder, problems)
     try:
         parse_configuration(text)
     except InvalidArgument as problem:
@@ -173,9 +173,9 @@ def _usage(form: UsageForm | None, problems: list[str]) -> UsagePolicy | None:
     return UsagePolicy(window=spans.get("window", 0), half_life=spans.get("halfLife", 0))
 
 
-def _volcano_devices(said: str, folder: Path | None, problems: list[str]) -> str:
+def _volcano_devices(value: str, folder: Path | None, problems: list[str]) -> str:
     """The text of Volcano's device-config.yaml."""
-    text, name = _text(said, folder, problems, "devices")
+    text, name = _inline_or_file(value, folder, problems, "devices")
     try:
         parse_mig_config(text)
     except ValueError as problem:
@@ -188,27 +188,27 @@ def _volcano_devices(said: str, folder: Path | None, problems: list[str]) -> str
     return text
 
 
-def _gates(said: dict[str, bool], problems: list[str]) -> dict[str, bool]:
+def _volcano_feature_gates(value: dict[str, bool], problems: list[str]) -> dict[str, bool]:
     """Volcano's feature gates that affect scheduling; any other one is an error."""
     known = ", ".join(FEATURE_GATES)
     problems.extend(
         f"{PLACEMENT_PATH}.featureGates.{name}: it changes nothing here; one of {known}"
-        for name in sorted(said)
+        for name in sorted(value)
         if name not in FEATURE_GATES
     )
-    return {name: said[name] for name in sorted(said.keys() & set(FEATURE_GATES))}
+    return {name: value[name] for name in sorted(value.keys() & set(FEATURE_GATES))}
 
 
-def _volcano_conf(said: str, folder: Path | None, problems: list[str]) -> str:
+def _volcano_conf(value: str, folder: Path | None, problems: list[str]) -> str:
     """The text of volcano-scheduler.conf; by default that of Volcano's Helm chart."""
-    text, name = _text(said, folder, problems)
+    text, name = _inline_or_file(value, folder, problems)
     if not text:
         return HELM_CONF
     problems.extend(_error_lines(read_configuration(text, name).errors))
     return text
 
 
-MOST_PER_HOUR = 1_000_000
+MAX_PER_HOUR = 1_000_000
 """Maximum arrival rate of a stream; with more, the simulated time would hardly advance."""
 T = TypeVar("T")
 
@@ -221,7 +221,7 @@ _SPELLED_OUT: Mapping[str, Callable[[ScenarioForm], object]] = {
 """Scenario keys that Kueue's Configuration has as well; a scenario uses one or the other."""
 
 
-def policy_of(
+def read_policy(
     form: ScenarioForm,
     prices: Prices,
     folder: Path | None,
@@ -237,15 +237,15 @@ def policy_of(
         problems.append(f"engine.capacity.gpusPerNode: {form.engine.capacity.gpus_per_node} is not 1 or more")
     return SimPolicy(
         kueue=read.kueue(form, folder) if form.engine.admission == "Kueue" else None,
-        placement=placement_of(form.engine.placement, folder, problems),
+        placement=read_placement(form.engine.placement, folder, problems),
         wake_up_batch=read.span(form.wake_up_batch, "wakeUpBatch") if form.wake_up_batch else None,
         latencies=read.latencies(form.latencies),
         prices=read.prices(form.prices) if form.prices else prices,
         checks=Checks(form.checks),
         autoscaler=read.autoscaler(form.autoscaler),
-        durations=read.spread(form.durations, "durations"),
-        capacity=capacity_of(form.engine.capacity, read, folder, catalogue),
-        spot=spot_of(form.engine.capacity.spot, read),
+        durations=read.distribution(form.durations, "durations"),
+        capacity=read_capacity(form.engine.capacity, read, folder, catalogue),
+        spot=read_spot(form.engine.capacity.spot, read),
         keep_finished=read.span(form.keep_finished, "keepFinished") if form.keep_finished else None,
         arrivals=tuple(read.stream(stream, f"arrivals[{n}]") for n, stream in enumerate(form.arrivals)),
     )
@@ -259,12 +259,12 @@ class _Reading:
 
     def kueue(self, form: ScenarioForm, folder: Path | None) -> KueueConfig:
         if form.engine.kueue_config is None:
-            return self.spelled_out(form)
-        twice = [key for key, said in _SPELLED_OUT.items() if said(form)]
+            return self.admission(form)
+        twice = [key for key, value in _SPELLED_OUT.items() if value(form)]
         self.problems.extend(f"{key}: engine.kueueConfig says it; leave one of them out" for key in twice)
-        return kueue_config(form.engine.kueue_config, folder, self.problems)
+        return read_kueue_config(form.engine.kueue_config, folder, self.problems)
 
-    def spelled_out(self, form: ScenarioForm) -> KueueConfig:
+    def admission(self, form: ScenarioForm) -> KueueConfig:
         """Kueue's settings by the scenario's own keys."""
         named = form.feature_gates
         wrong = dict(config.refusals(named))
@@ -273,9 +273,9 @@ class _Reading:
         document = {"fairSharingEnabled": form.fair_sharing_enabled, "fairSharing": form.fair_sharing}
         chosen = config.resolve({gate: on for gate, on in named.items() if gate not in wrong})
         read = self._try(lambda: from_scenario({**document, "featureGates": chosen}), "fairSharing", KueueConfig())
-        return replace(read, admission_fair_sharing=self.turns(form.admission_fair_sharing))
+        return replace(read, admission_fair_sharing=self.preemption_strategies(form.admission_fair_sharing))
 
-    def turns(self, form: ScenarioAdmissionFairSharing | None) -> AdmissionFairSharing | None:
+    def preemption_strategies(self, form: ScenarioAdmissionFairSharing | None) -> AdmissionFairSharing | None:
         if form is None:
             return None
         path = "admissionFairSharing"
@@ -337,7 +337,7 @@ class _Reading:
     def span(self, text: str, path: str) -> Span:
         return self._try(lambda: parse_span(text), path, 0)
 
-    def spread(self, form: SpreadForm | str, path: str) -> LogNormal:
+    def distribution(self, form: SpreadForm | str, path: str) -> LogNormal:
         if isinstance(form, str):
             return LogNormal(median=self.span(form, path))
         if form.sigma < 0:
@@ -361,8 +361,8 @@ class _Reading:
         numbers = (form.per_hour, form.at_start, *form.by_hour, *form.kinds.values(), *form.priorities.values())
         if min(numbers) < 0:
             self.problems.append(f"{path}: rates, weights and numbers are 0 or more")
-        if form.per_hour > MOST_PER_HOUR:
-            self.problems.append(f"{path}.perHour: {form.per_hour:g} is more than {MOST_PER_HOUR} jobs an hour")
+        if form.per_hour > MAX_PER_HOUR:
+            self.problems.append(f"{path}.perHour: {form.per_hour:g} is more than {MAX_PER_HOUR} jobs an hour")
         usual = ArrivalStream(name="", namespace="")
         return ArrivalStream(
             name=form.name,
@@ -371,9 +371,9 @@ class _Reading:
             per_hour=form.per_hour,
             by_hour=form.by_hour or ALWAYS,
             kinds=form.kinds,
-            shapes=tuple(self.shape(shape, f"{path}.shapes[{n}]") for n, shape in enumerate(form.shapes)),
-            duration=self.spread(form.duration, f"{path}.duration"),
-            checkpoint=None if form.checkpoint is None else self.spread(form.checkpoint, f"{path}.checkpoint"),
+            shapes=tuple(self.shape(pod_class, f"{path}.shapes[{n}]") for n, pod_class in enumerate(form.shapes)),
+            duration=self.distribution(form.duration, f"{path}.duration"),
+            checkpoint=None if form.checkpoint is None else self.distribution(form.checkpoint, f"{path}.checkpoint"),
             checkpointed=form.checkpointed,
             priorities=form.priorities,
             pod_priority_class=form.pod_priority_class,
@@ -397,7 +397,7 @@ class _Reading:
             node_selector=form.node_selector,
             min_pods=form.min_pods,
             kinds=form.kinds,
-            duration=None if form.duration is None else self.spread(form.duration, f"{path}.duration"),
+            duration=None if form.duration is None else self.distribution(form.duration, f"{path}.duration"),
         )
 
     def _try(self, read: Callable[[], T], path: str, default: T) -> T:

@@ -1,7 +1,7 @@
 """Scheduling at one moment: admission cycles until they change nothing, then pod placement, with their consequences.
 
-`proceed` runs one of the two. Between them are the timers of admission: batched requeues, requeue backoffs, and samples
-of LocalQueue usage for admission fair sharing (Kueue: localqueue_controller).
+`run_schedulers` runs one of the two. Between them are the timers of admission: batched requeues, requeue backoffs, and
+samples of LocalQueue usage for admission fair sharing (Kueue: localqueue_controller).
 """
 
 from typing import assert_never
@@ -41,7 +41,7 @@ from gpuconsole.sim.controllers import (
     work,
     workloads,
 )
-from gpuconsole.sim.kernel import PlaceAgain, RequeueBackoffEnds, SampleUsage, Wake
+from gpuconsole.sim.kernel import RequeueBackoffEnds, RequeueInadmissible, RunPlacement, SampleUsage
 from gpuconsole.sim.world import World, running_group_key
 
 
@@ -65,7 +65,7 @@ def publish_usage(world: World) -> None:
             sampled = replace(queue, consumed=lately.consumed, sampled=lately.sampled, usage=lately.usage)
             event = Applied(world.now, sampled)
             world.state.apply(event)
-            world.out.append(event)
+            world.events.append(event)
 
 
 UNSCHEDULABLE = "Unschedulable"
@@ -73,11 +73,11 @@ UNSCHEDULABLE = "Unschedulable"
 
 def is_idle(world: World) -> bool:
     """True if the schedulers have nothing to do at this moment."""
-    _gather_wake_ups(world)
+    _requeue_or_batch(world)
     return not (world.cycles_due or world.placement_due)
 
 
-def proceed(world: World) -> Steps[None]:
+def run_schedulers(world: World) -> Steps[None]:
     """Run admission cycles until they change nothing; if none is due, place pods."""
     if world.cycles_due:
         yield from run_cycles(world)
@@ -85,28 +85,32 @@ def proceed(world: World) -> Steps[None]:
         place_pods(world)
 
 
-def _gather_wake_ups(world: World) -> None:
+def _requeue_or_batch(world: World) -> None:
     """Requeue inadmissible workloads, now or when the batch is due (Kueue 0.19 inadmissible_workloads: 1 s)."""
     session = world.session
     if session is None:
         return
-    if session.has_requeue_due and not world.policy.gathering:
-        wake(world)
+    if session.has_requeue_due and not world.policy.requeue_batch_interval:
+        requeue_inadmissible(world)
     elif session.has_requeue_due and world.wake_at is None:
-        world.wake_at = world.now + world.policy.gathering + world.latency("scheduling_cycle", of=("wake", world.now))
-        world.kernel.at(world.wake_at, Wake())
+        world.wake_at = (
+            world.now
+            + world.policy.requeue_batch_interval
+            + world.draw_latency("scheduling_cycle", of=("wake", world.now))
+        )
+        world.kernel.set_timer(world.wake_at, RequeueInadmissible())
     requeue = session.next_requeue
     if requeue is not None and requeue > world.now and requeue != world.backoff_at:
         world.backoff_at = requeue
-        world.kernel.at(requeue, RequeueBackoffEnds())
+        world.kernel.set_timer(requeue, RequeueBackoffEnds())
     publish_usage(world)
     sample = session.next_sample
     if sample is not None and (world.sample_at is None or sample < world.sample_at):
         world.sample_at = max(sample, world.now)
-        world.kernel.at(world.sample_at, SampleUsage())
+        world.kernel.set_timer(world.sample_at, SampleUsage())
 
 
-def wake(world: World) -> None:
+def requeue_inadmissible(world: World) -> None:
     """Requeue the inadmissible workloads whose requeues were batched, and let a cycle try them."""
     world.wake_at = None
     if world.session is not None:
@@ -121,7 +125,7 @@ def run_cycles(world: World) -> Steps[None]:
     """
     session = world.session
     for refusal in session.rejected_claims() if session is not None else ():
-        workloads.refuse(world, refusal)
+        workloads.record_refusal(world, refusal)
     world.cycles_due = False
     flavors, more = 0, -1
     while session is not None and session.has_active:
@@ -147,7 +151,7 @@ def _cycles_until_change(world: World, flavors: int) -> int:
     """
     if not flavors or world.policy.latencies is None:
         return 0
-    return world.latency_draw("cycles", world.now).randrange(2 * flavors)
+    return world.latency_random("cycles", world.now).randrange(2 * flavors)
 
 
 def _run_cycle(world: World, session: KueueSession) -> None:
@@ -157,12 +161,12 @@ def _run_cycle(world: World, session: KueueSession) -> None:
         match decision:
             case Admit():
                 if not tas.settle_second_pass(world, decision, world.cycle_at):
-                    elastic_jobs.take_over_slice(world, decision)
-                    workloads.admit(world, decision, world.cycle_at)
+                    elastic_jobs.replace_slice(world, decision)
+                    workloads.reserve_quota(world, decision, world.cycle_at)
             case Preempt() | Evict():
                 pass
             case Refuse():
-                workloads.refuse(world, decision)
+                workloads.record_refusal(world, decision)
             case KeepWaiting():
                 tas.retry_second_pass(world, decision)
             case _:
@@ -180,54 +184,54 @@ def _run_cycle(world: World, session: KueueSession) -> None:
 def place_pods(world: World) -> None:
     """Provide the claims of pods, and run one pass of the placement engine."""
     world.placement_due = False
-    if world.unprovided:
-        volumes_and_claims.provide_volumes(world)
-    if world.unclaimed:
-        volumes_and_claims.provide_resource_claims(world)
+    if world.volume_claims_due:
+        volumes_and_claims.reconcile_volume_claims(world)
+    if world.resource_claims_due:
+        volumes_and_claims.reconcile_resource_claims(world)
     if not world.placement.has_pending:
         return
     decisions = world.placement.schedule(world.now)
     alarm = world.placement.next_timer()
     if alarm is not None:
-        world.kernel.at(max(alarm, world.now), PlaceAgain())
+        world.kernel.set_timer(max(alarm, world.now), RunPlacement())
     bound: dict[str, list[Pod]] = {}
     for decision in decisions:
         match decision:
             case Bind():
                 volumes_and_claims.bind_volume_claims(world, decision)
                 volumes_and_claims.bind_resource_claims(world, decision)
-                pods.bind(world, decision)
+                pods.bind_pod(world, decision)
                 reconcile.admit_pod(world, decision.pod)
                 pod = world.pod(decision.pod)
                 if pod is not None:
                     bound.setdefault(running_group_key(pod), []).append(pod)
             case EvictPod():
-                _evict(world, decision)
+                _evict_pod(world, decision)
             case Nominate():
-                _nominate(world, decision)
+                _nominate_pod(world, decision)
             case Unschedulable():
-                _explain(world, decision)
+                _record_pending_pod(world, decision)
             case SetPhase():
                 _set_phase(world, decision)
             case MarkGroup():
-                _mark(world, decision)
+                _mark_pod_group(world, decision)
             case _:
                 assert_never(decision)
     work.start_pods_later(world, bound)
     if decisions:
-        _name_deadlock(world)
+        _record_deadlock(world)
     # A pass that cancelled a reservation may have freed capacity for pods that it had tried before.
     world.placement_due = world.placement_due or bool(decisions)
 
 
-def _evict(world: World, decision: EvictPod) -> None:
+def _evict_pod(world: World, decision: EvictPod) -> None:
     victim = world.pod(decision.pod)
     if victim is not None and not victim.deleted:
         by = world.pod(decision.by)
         nodes.evict_pod(world, victim, reason="Preempted", message=decision.message, by=by, rule=decision.action)
 
 
-def _nominate(world: World, decision: Nominate) -> None:
+def _nominate_pod(world: World, decision: Nominate) -> None:
     pod = world.pod(decision.pod)
     if pod is not None and pod.nominated_node != decision.node:
         world.put(replace(pod, nominated_node=decision.node))
@@ -243,13 +247,13 @@ def _set_phase(world: World, decision: SetPhase) -> None:
         kept += (GroupCondition(UNSCHEDULABLE, True, "NotEnoughResources", decision.message, world.now),)
     world.put(replace(group, phase=decision.phase, conditions=kept))
     if decision.message and decision.phase == "Pending":
-        job = volcano_jobs.group_owner(world, decision.group)
-        world.tell(
+        job = volcano_jobs.job_of_pod_group(world, decision.group)
+        world.record_event(
             HistoryEventKind.PENDING, workload=job or decision.group, reason=UNSCHEDULABLE, message=decision.message
         )
 
 
-def _mark(world: World, decision: MarkGroup) -> None:
+def _mark_pod_group(world: World, decision: MarkGroup) -> None:
     """Update the condition of a KAI pod group."""
     group = world.state.get(KaiPodGroup, decision.group)
     if group is None:
@@ -267,7 +271,7 @@ def _mark(world: World, decision: MarkGroup) -> None:
     world.put(replace(group, conditions=kept))
 
 
-def _explain(world: World, decision: Unschedulable) -> None:
+def _record_pending_pod(world: World, decision: Unschedulable) -> None:
     """Record why a pod is pending, in the history once per gang."""
     pod = world.pod(decision.pod)
     if pod is None:
@@ -276,18 +280,18 @@ def _explain(world: World, decision: Unschedulable) -> None:
         world.put(replace(pod, reason=UNSCHEDULABLE, message=decision.message))
     group = world.groups[running_group_key(pod)]
     if not (decision.gang and group.is_reported):
-        _tell_waiting(world, pod, decision)
+        _record_pending_gang(world, pod, decision)
     if decision.gang:
         world.groups[group.key] = replace(group, is_reported=True)
 
 
-def _tell_waiting(world: World, pod: Pod, decision: Unschedulable) -> None:
+def _record_pending_gang(world: World, pod: Pod, decision: Unschedulable) -> None:
     waiting = [pod]
     if decision.gang:
         waiting = [p for p in pods.pods_of(world, world.groups[running_group_key(pod)]) if not p.node and not p.done]
-    world.tell(
+    world.record_event(
         HistoryEventKind.GANG_WAITING if decision.gang else HistoryEventKind.PENDING,
-        workload=(pod.workload or pod.job or pod.key) if decision.gang else pods.subject(pod),
+        workload=(pod.workload or pod.job or pod.key) if decision.gang else pods.history_subject(pod),
         pod="" if decision.gang else pod.key,
         queue=pods.queue_of(world, pod),
         reason=UNSCHEDULABLE,
@@ -297,13 +301,13 @@ def _tell_waiting(world: World, pod: Pod, decision: Unschedulable) -> None:
     )
 
 
-def _name_deadlock(world: World) -> None:
+def _record_deadlock(world: World) -> None:
     """Record a deadlock of partially scheduled gangs that hold GPUs, once per set of jobs."""
     found = world.placement.deadlock()
     names = "" if found is None else " ".join(job.name for job in found.jobs)
     if found is not None and names != world.deadlock:
         first = found.jobs[0]
-        world.tell(
+        world.record_event(
             HistoryEventKind.DEADLOCK,
             workload=first.gang if first.gang in world.groups else first.job,
             reason="HalfPlaced",

@@ -28,7 +28,7 @@ _WORDS = {
 
 def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | None:
     """Decode `data` as `form`; None if it has errors, which are added to `problems`, one line each, with their path."""
-    unknown = [_line(path, found.path[:-1], _unknown(found)) for found in unknown_keys(data, form)]
+    unknown = [_error_line(path, found.path[:-1], _unknown_key(found)) for found in unknown_keys(data, form)]
     result, misfits = fit(data, form)
     problems += unknown
     named = {misfit.path for misfit in misfits}
@@ -36,18 +36,18 @@ def convert(data: object, form: type[T], path: str, problems: list[str]) -> T | 
         missing = _MISSING.fullmatch(misfit.problem)
         # A value of the wrong type was left out, so it is not reported as missing, too.
         if missing is None or (*misfit.path, missing[1]) not in named:
-            problems.append(_line(path, misfit.path, _said(data, form, misfit)))
+            problems.append(_error_line(path, misfit.path, _error_text(data, form, misfit)))
     return None if unknown or misfits else result
 
 
-def _said(data: object, form: Any, misfit: DecodeError) -> str:
+def _error_text(data: object, form: Any, misfit: DecodeError) -> str:
     """The error, and the valid form."""
     wrong = _WRONG.fullmatch(misfit.problem)
     if wrong is not None:
         wanted = " or ".join(_WORDS.get(name, name) for name in wrong[1].split(" | "))
         # Below plain mappings msgspec names no keys, so the value itself is unknown.
-        value = _at(data, misfit.path)
-        found = shown(value) if _named(value) == wrong[2] else f"a value that is {_WORDS.get(wrong[2], wrong[2])}"
+        value = _value_at(data, misfit.path)
+        found = shown(value) if _type_name(value) == wrong[2] else f"a value that is {_WORDS.get(wrong[2], wrong[2])}"
         return f"{found} stands where {wanted} belongs; write {wanted}"
     missing = _MISSING.fullmatch(misfit.problem)
     if missing is not None:
@@ -55,13 +55,13 @@ def _said(data: object, form: Any, misfit: DecodeError) -> str:
     return misfit.problem + (_choices(form, misfit) or "; write a value of that type")
 
 
-def _at(data: Any, path: Path) -> Any:
+def _value_at(data: Any, path: Path) -> Any:
     for key in path:
         data = data[key]
     return data
 
 
-def _named(value: object) -> str:
+def _type_name(value: object) -> str:
     """The name of a value's type as in msgspec's messages."""
     match value:
         case None:
@@ -80,7 +80,7 @@ def _choices(form: Any, misfit: DecodeError) -> str:
         return ""
     kind = inspect.type_info(form)
     for key in misfit.path:
-        kind = _below(kind, key)
+        kind = _type_below(kind, key)
     values = [str(value) for one in _members(kind) for value in _values(one)]
     return f"; it must be one of {', '.join(values)}" if values else ""
 
@@ -98,23 +98,23 @@ def _values(kind: inspect.Type) -> Iterable[Any]:
     return ()
 
 
-def _below(kind: inspect.Type, key: str | int) -> inspect.Type:
+def _type_below(kind: inspect.Type, key: str | int) -> inspect.Type:
     match kind:
         case inspect.StructType(fields=fields):
             return next((field.type for field in fields if field.encode_name == key), kind)
         case inspect.VarTupleType(item_type=item):
             return item
         case inspect.UnionType(types=types):
-            inner = [_below(member, key) for member in types]
+            inner = [_type_below(member, key) for member in types]
             return next((found for found, member in zip(inner, types, strict=True) if found is not member), kind)
     return kind
 
 
-def _line(path: str, below: Path, text: str) -> str:
+def _error_line(path: str, below: Path, text: str) -> str:
     parts = (f"[{key}]" if isinstance(key, int) else f".{clean(key, 80)}" for key in below)
     where = f"{path}{''.join(parts)}".removeprefix(".")
     return f"{where}: {text}" if where else text
 
 
-def _unknown(found: UnknownKey) -> str:
+def _unknown_key(found: UnknownKey) -> str:
     return f"unknown key {clean(repr(found.key), 80)}; {found.advice}"

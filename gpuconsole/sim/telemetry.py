@@ -17,12 +17,12 @@ from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 
 PERIOD = 30 * SECOND
 """Simulated time for which metrics keep their values."""
-USUAL_MEMORY = 81_559
+DEFAULT_MEMORY = 81_559
 """Memory of a GPU of unknown model, in MiB."""
 WATTS = 700.0
 _SERVING = ("Deployment", "StatefulSet", "LeaderWorkerSet", "RayService", "ReplicaSet")
 _FAULTS = (79, 48, 74, 63, 94)
-ONE_FAULTY_OF = 1500
+GPUS_PER_XID_ERROR = 1500
 """One GPU of this many reports an XID error on a given day."""
 _MEASURES = (
     *(GpuMetric.UTILISATION, GpuMetric.ACTIVE, GpuMetric.SM, GpuMetric.TENSOR, GpuMetric.DRAM),
@@ -48,13 +48,13 @@ class _Values(Struct, frozen=True):
     idle: Time | None = None
 
 
-def chance(*words: object) -> float:
+def pseudo_random(*words: object) -> float:
     """A pseudorandom number in [0, 1) that depends on these words only."""
     # Sums of words that differ in one digit differ little: a product with a large odd number spreads them.
     return crc32("/".join(map(str, words)).encode()) * 2_654_435_761 % 2**32 / 2**32
 
 
-def measure(snapshot: Snapshot, seed: int) -> Iterator[NodeTelemetry]:
+def simulate_metrics(snapshot: Snapshot, seed: int) -> Iterator[NodeTelemetry]:
     """Metrics of every node with GPUs at the time of a Snapshot; nodes that are down have none."""
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods.all():
@@ -62,13 +62,13 @@ def measure(snapshot: Snapshot, seed: int) -> Iterator[NodeTelemetry]:
             pods.setdefault(pod.node, []).append(pod)
     for node in snapshot.nodes.all():
         if node.ready and (node.gpus or node.name in pods):
-            yield measure_node(node, pods.get(node.name, ()), snapshot.time, seed)
+            yield simulate_node_metrics(node, pods.get(node.name, ()), snapshot.time, seed)
 
 
-def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeTelemetry:
+def simulate_node_metrics(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeTelemetry:
     """Metrics of one node."""
     model = model_of(node.labels)
-    memory = (model.memory if model is not None else 0) or USUAL_MEMORY
+    memory = (model.memory if model is not None else 0) or DEFAULT_MEMORY
     owners = {index: pod for pod in pods for index in pod.gpus if pod.phase is PodPhase.RUNNING}
     found = [_gpu(node, index, owners.get(index), memory, now, seed) for index in range(node.gpus)]
     profiles = model.mig.profiles if model is not None and model.mig is not None else ()
@@ -78,7 +78,7 @@ def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeT
             device = MeasuredDevice(gpu=one.gpu, instance=one.start + 1, profile=one.profile, pod=pod.key)
             values = _values(pod, f"{node.name}/{one.gpu}.{number}", share, now, seed)
             column = (None, *values[1:7], *[None] * 7, 0.0)
-            found.append(_Values(device, column, _idle(pod, now, seed)))
+            found.append(_Values(device, column, _idle_since(pod, now, seed)))
     found.sort(key=lambda one: one.device.place)
     columns = zip(*(one.values for one in found), strict=True)
     idle = tuple(one.idle for one in found)
@@ -95,7 +95,7 @@ def measure_node(node: Node, pods: Sequence[Pod], now: Time, seed: int) -> NodeT
 def gpu_usage_pattern(pod: Pod, seed: int) -> GpuUsagePattern:
     """A pod's GPU usage: training uses GPUs fully, services vary, and some of both leave them idle."""
     owner = pod.workload or pod.job or pod.key
-    luck = chance(seed, "habit", owner)
+    luck = pseudo_random(seed, "habit", owner)
     kind = pod.job.partition("/")[0]
     if luck < 0.03:
         return GpuUsagePattern(0.0, 0.0, 0.002, idle=True)
@@ -117,22 +117,24 @@ def _gpu(node: Node, index: int, pod: Pod | None, memory: int, now: Time, seed: 
         model=node.labels.get("nvidia.com/gpu.product", ""),
         pod=pod.key if pod is not None else "",
     )
-    fault = chance(seed, "fault", where, now // DAY)
-    code = _FAULTS[int(fault * ONE_FAULTY_OF * len(_FAULTS)) % len(_FAULTS)] if fault < 1 / ONE_FAULTY_OF else 0
-    return _Values(device, (*_values(pod, where, memory, now, seed), float(code)), _idle(pod, now, seed))
+    fault = pseudo_random(seed, "fault", where, now // DAY)
+    code = (
+        _FAULTS[int(fault * GPUS_PER_XID_ERROR * len(_FAULTS)) % len(_FAULTS)] if fault < 1 / GPUS_PER_XID_ERROR else 0
+    )
+    return _Values(device, (*_values(pod, where, memory, now, seed), float(code)), _idle_since(pod, now, seed))
 
 
 def _values(pod: Pod | None, where: str, memory: int, now: Time, seed: int) -> tuple[float, ...]:
     """All metrics except the last XID error."""
-    shake = chance(seed, where, now // PERIOD)
+    shake = pseudo_random(seed, where, now // PERIOD)
     how = gpu_usage_pattern(pod, seed) if pod is not None else GpuUsagePattern(0.0, 0.0, 0.0)
     young = pod is not None and now - (pod.started or pod.bound) < 2 * MINUTE
     # Programs load data during the first two minutes.
     busy = min(1.0, how.busy * (0.1 if young else 0.9 + 0.2 * shake))
     sm = min(busy, how.sm * (0.1 if young else 0.9 + 0.2 * shake)) if how.busy else how.sm
     used = round(memory * min(0.97, how.memory)) + (0 if how.memory < 0.01 else round(200 * shake))
-    warm = 30 + 8 * chance(seed, "place", where)
-    heat = round(warm + 34 * (0.4 * busy + 0.6 * sm) / 0.9 + 3 * shake + _ailing(where, seed) * busy)
+    warm = 30 + 8 * pseudo_random(seed, "place", where)
+    heat = round(warm + 34 * (0.4 * busy + 0.6 * sm) / 0.9 + 3 * shake + _cooling_fault(where, seed) * busy)
     watts = 75 + (WATTS - 75) * min(1.0, 0.25 * busy + 0.75 * sm) * (0.95 + 0.1 * shake)
     return (
         round(100 * busy),
@@ -152,12 +154,12 @@ def _values(pod: Pod | None, where: str, memory: int, now: Time, seed: int) -> t
     )
 
 
-def _ailing(where: str, seed: int) -> float:
+def _cooling_fault(where: str, seed: int) -> float:
     """Additional °C of the few GPUs with poor cooling; 0 for the others."""
-    return 22.0 if chance(seed, "cooling", where) < 0.004 else 0.0
+    return 22.0 if pseudo_random(seed, "cooling", where) < 0.004 else 0.0
 
 
-def _idle(pod: Pod | None, now: Time, seed: int) -> Time | None:
+def _idle_since(pod: Pod | None, now: Time, seed: int) -> Time | None:
     """The time since which a GPU is idle; not needed for an unallocated one."""
     if pod is None or not gpu_usage_pattern(pod, seed).idle:
         return None

@@ -41,7 +41,7 @@ from gpuconsole.scheduling.volcano.jobs.requests import DelayedAction, JobReques
 from gpuconsole.sim.autoscaling.policy import AutoscalerState
 from gpuconsole.sim.kernel import Kernel
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import Step, draw, ordered_uid, uid
+from gpuconsole.sim.run_times import LatencyStep, named_uid, ordered_uid, random_for
 
 
 class WorkerCluster(Protocol):
@@ -61,17 +61,17 @@ class MultiKueueMember(Struct, frozen=True, kw_only=True):
     """A worker cluster, and since when the manager cannot reach it (None: it can)."""
 
     cluster: WorkerCluster
-    lost: Time | None = None
+    disconnected_since: Time | None = field(default=None, name="lost")
 
 
 class Dispatch(Struct, frozen=True, kw_only=True):
     """What a MultiKueue manager knows of a workload that it dispatched."""
 
-    started: Time | None = None
+    round_started: Time | None = field(default=None, name="started")
     """When the current round of nominating worker clusters began."""
-    sent: tuple[str, ...] = ()
+    clusters_with_copy: tuple[str, ...] = field(default=(), name="sent")
     """Names of the worker clusters that have a copy."""
-    runs: str = ""
+    admitted_cluster: str = field(default="", name="runs")
     """The cluster whose copy was admitted, until the workload's quota is released."""
 
 
@@ -86,60 +86,60 @@ class QuotaUsage:
         self._quotas: dict[str, tuple[ResourceQuota, ...]] = {}
         self._default_class = ""
 
-    def of(self, state: ClusterState, namespace: str) -> tuple[ResourceQuota, ...]:
+    def quotas_of(self, state: ClusterState, namespace: str) -> tuple[ResourceQuota, ...]:
         """The quotas of a namespace by name, with their current usage."""
         known = self._quotas.get(namespace)
         if known is None:
             self._default_class = default_class(state.table("priority_classes").all())[1]
-            known = self._quotas[namespace] = self._counted(state, namespace)
+            known = self._quotas[namespace] = self._count_namespace(state, namespace)
         return known
 
-    def change(self, kind: type, old: object, new: object) -> None:
+    def apply_change(self, kind: type, old: object, new: object) -> None:
         """Adjust the counts for an object that was created, changed or deleted (old or new is None)."""
         if not self._quotas:
             return
         if kind is ResourceQuota:
-            self._note_quota(old, new)
+            self._forget_namespaces(old, new)
         elif kind is PriorityClass:
             self._quotas.clear()
-        elif kind in COUNTED and not (type(old) is type(new) and _uses_the_same(old, new)):
-            self._add(old, -1)
-            self._add(new, 1)
+        elif kind in COUNTED and not (type(old) is type(new) and _has_same_usage(old, new)):
+            self._add_usage(old, -1)
+            self._add_usage(new, 1)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Discard all counts after changes that bypassed the cache; each namespace is counted again when queried."""
         self._quotas.clear()
 
     def fork(self) -> "QuotaUsage":
         """Return an equal, independent copy."""
-        twin = QuotaUsage()
-        twin._quotas, twin._default_class = self._quotas.copy(), self._default_class
-        return twin
+        copied = QuotaUsage()
+        copied._quotas, copied._default_class = self._quotas.copy(), self._default_class
+        return copied
 
-    def _counted(self, state: ClusterState, namespace: str) -> tuple[ResourceQuota, ...]:
+    def _count_namespace(self, state: ClusterState, namespace: str) -> tuple[ResourceQuota, ...]:
         quotas = [quota for quota in state.table("resource_quotas").all() if quota.namespace == namespace]
-        objs = _objects(state, namespace) if quotas else {}
+        objs = _countable_objects(state, namespace) if quotas else {}
         return tuple(
             replace(quota, used={**quota.used, **counted(quota, objs, self._default_class)})
             for quota in sorted(quotas, key=lambda quota: quota.name)
         )
 
-    def _note_quota(self, old: object, new: object) -> None:
+    def _forget_namespaces(self, old: object, new: object) -> None:
         namespaces = {quota.namespace for quota in (old, new) if isinstance(quota, ResourceQuota)}
         for namespace in namespaces:
             # A quota with the usage counted here needs no recount.
             if new not in self._quotas.get(namespace, ()):
                 self._quotas.pop(namespace, None)
 
-    def _add(self, obj: object, sign: int) -> None:
+    def _add_usage(self, obj: object, sign: int) -> None:
         if not isinstance(obj, COUNTED) or not self._quotas.get(obj.namespace):
             return
         self._quotas[obj.namespace] = tuple(
-            _with(quota, obj, sign, self._default_class) for quota in self._quotas[obj.namespace]
+            _with_usage(quota, obj, sign, self._default_class) for quota in self._quotas[obj.namespace]
         )
 
 
-def _objects(state: ClusterState, namespace: str) -> dict[type[Counted], list[Counted]]:
+def _countable_objects(state: ClusterState, namespace: str) -> dict[type[Counted], list[Counted]]:
     """The objects of a namespace that quotas count, of the kinds that are completely visible."""
     return {
         kind: [obj for obj in state.table(TABLES[kind]).all() if obj.namespace == namespace]
@@ -148,14 +148,14 @@ def _objects(state: ClusterState, namespace: str) -> dict[type[Counted], list[Co
     }
 
 
-def _uses_the_same(old: object, new: object) -> bool:
+def _has_same_usage(old: object, new: object) -> bool:
     """True if a change cannot affect an object's usage, as most changes are of statuses."""
     if isinstance(old, Pod) and isinstance(new, Pod):
         return old.template is new.template and old.done == new.done
     return old == new
 
 
-def _with(quota: ResourceQuota, obj: Counted, sign: int, default_class: str) -> ResourceQuota:
+def _with_usage(quota: ResourceQuota, obj: Counted, sign: int, default_class: str) -> ResourceQuota:
     usage = used_by(quota, obj, default_class)
     if not usage:
         return quota
@@ -173,15 +173,15 @@ def first_group_phase(policy: SimPolicy) -> str:
 
 def placement_engine(policy: SimPolicy) -> PlacementEngine:
     """Create the engine that places the pods of a simulation: one scheduler, or two side by side."""
-    first = _engine(policy.placement)
+    first = _new_engine(policy.placement)
     return (
         first
         if policy.second_scheduler is None
-        else MultiScheduler(first, _engine(policy.second_scheduler), policy.second_scheduler.scheduler)
+        else MultiScheduler(first, _new_engine(policy.second_scheduler), policy.second_scheduler.scheduler)
     )
 
 
-def _engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEngine:
+def _new_engine(policy: PlacementPolicy | VolcanoPolicy | KaiPolicy) -> PlacementEngine:
     """A new engine for this policy; imports only that engine."""
     match policy:
         case PlacementPolicy():
@@ -214,15 +214,15 @@ class RunningGroup(Struct, frozen=True, kw_only=True):
     job: str = ""
     pods: tuple[str, ...] = ()
     """Keys of its pods; a recreated pod keeps its name."""
-    need: int = 1
+    pods_needed: int = field(default=1, name="need")
     """Number of pods that must run before work can begin."""
-    formed: Time = 0
+    created: Time = field(default=0, name="formed")
     """When it was formed: older terminating pods belong to an earlier start of the same job."""
     running: int = 0
     """Number of pods that have a node and are not deleted, whether their containers have started or not."""
     starting: int = 0
     """Number of `running` pods whose containers have not started yet."""
-    leaving: int = 0
+    terminating: int = field(default=0, name="leaving")
     """Number of deleted pods within their grace period, which still occupy their nodes."""
     missing: int = 0
     """Number of pods that failed or were deleted, and will be recreated."""
@@ -230,36 +230,36 @@ class RunningGroup(Struct, frozen=True, kw_only=True):
     """Number of pods that succeeded while the others work; they are not recreated."""
     start: Time | None = None
     """Time since which the work runs; None while it is interrupted."""
-    hold: Time = 0
+    recreate_after: Time = field(default=0, name="hold")
     """Missing pods are not recreated before this time (backoff after a failure)."""
     refused_since: Time | None = None
     """Time since which the API server refuses its pods (ResourceQuota); refused pods count as missing."""
     refusal: str = ""
     """The API server's message about the refused pods; empty if there are none."""
-    solo: bool = False
+    is_independent: bool = field(default=False, name="solo")
     """True if its pods work independently, each as soon as it has a node."""
     is_reported: bool = field(default=False, name="told")
     """True if the history already says that the gang is not scheduled."""
 
     @property
-    def started(self) -> int:
+    def with_started_containers(self) -> int:
         """Number of pods whose containers run."""
         return self.running - self.starting
 
     @property
-    def waiting(self) -> int:
+    def without_node(self) -> int:
         """Number of pods that exist and have no node yet."""
-        return len(self.pods) - self.running - self.leaving - self.missing - self.ended
+        return len(self.pods) - self.running - self.terminating - self.missing - self.ended
 
     @property
-    def present(self) -> int:
+    def existing(self) -> int:
         """Number of pods that exist: running, waiting or terminating."""
         return len(self.pods) - self.missing - self.ended
 
 
 def is_member(pod: Pod, group: RunningGroup) -> bool:
     """True if a pod belongs to its running group; False for a terminating pod of an earlier start of its job."""
-    return not (pod.deleted and pod.created < group.formed)
+    return not (pod.deleted and pod.created < group.created)
 
 
 def running_group_key(pod: Pod) -> str:
@@ -267,7 +267,7 @@ def running_group_key(pod: Pod) -> str:
     return pod.workload or pod.job or f"Pod/{pod.key}"
 
 
-STORED = (PersistentVolume, PersistentVolumeClaim, StorageClass)
+STORED_KINDS = (PersistentVolume, PersistentVolumeClaim, StorageClass)
 VOLCANO_JOB = "VolcanoJob/"
 """Prefix of the keys of Volcano Jobs."""
 
@@ -283,46 +283,46 @@ class World:
     """The mutable state of a simulated cluster, which the controllers change."""
 
     __slots__ = (
+        "autoscaler_state",
         "backoff_at",
-        "changes",
         "children",
         "children_workloads",
+        "creators_to_reconcile",
         "cycle_at",
         "cycles_due",
         "deadlock",
-        "delays",
+        "delayed_actions",
         "devices",
-        "dirty",
         "dispatches",
-        "families",
-        "fleet",
+        "events",
+        "families_to_reconcile",
         "groups",
+        "groups_to_reconcile",
         "kernel",
         "latency_run",
         "members",
+        "nodes_to_examine",
         "now",
         "offers",
-        "out",
-        "parents",
         "placement",
         "placement_due",
         "policy",
+        "possibly_inadmissible",
         "quota_usage",
+        "quotas_to_recount",
         "reconcile_timers",
         "refusals",
-        "requests",
+        "resource_claims_due",
         "sample_at",
         "seed",
         "session",
         "state",
-        "suspects",
         "uid_counter",
-        "unchecked",
-        "unclaimed",
-        "uncounted",
-        "unprovided",
-        "waiting",
+        "volcano_changes",
+        "volcano_requests",
+        "volume_claims_due",
         "wake_at",
+        "workloads_with_checks_due",
     )
 
     def __init__(self, policy: SimPolicy, seed: int, now: Time, state: ClusterState) -> None:
@@ -335,24 +335,24 @@ class World:
         self.placement = placement_engine(policy)
         self.kernel = Kernel()
         self.groups: dict[str, RunningGroup] = {}
-        self.out: list[Event] = []
-        self.suspects: dict[str, None] = {}
+        self.events: list[Event] = []
+        self.nodes_to_examine: dict[str, None] = {}
         """Nodes to examine within this moment, because they or their pods changed."""
-        self.dirty: dict[str, None] = {}
+        self.groups_to_reconcile: dict[str, None] = {}
         """Running groups to reconcile within this moment, in order."""
         self.members: dict[str, MultiKueueMember] = {}
         """The worker clusters of a MultiKueue manager, by name."""
         self.dispatches: dict[str, Dispatch] = {}
         """Workloads that are offered to worker clusters or run there."""
-        self.unchecked: dict[str, None] = {}
+        self.workloads_with_checks_due: dict[str, None] = {}
         """Workloads whose admission checks are reconciled within this moment, in order."""
         self.reconcile_timers: dict[str, Time] = {}
         """Workload → when Kueue's workload controller reconciles it again."""
         self.children_workloads: dict[str, dict[str, None]] = {}
         """Workload → its variants, where several flavors are tried at once."""
-        self.families: dict[str, None] = {}
+        self.families_to_reconcile: dict[str, None] = {}
         """Workloads whose variants are reconciled within this moment, in order."""
-        self.fleet = AutoscalerState()
+        self.autoscaler_state = AutoscalerState()
         """State of the autoscalers."""
         self.offers: dict[int, tuple[Object, list[Any]]] = {}
         """Cache, shared by forks: id of a NodePool → the pool, which is kept alive here, and its offerings."""
@@ -365,25 +365,25 @@ class World:
         self.backoff_at: Time | None = None
         self.sample_at: Time | None = None
         """When admission fair sharing samples the usage of LocalQueues next, if a timer is set for it."""
-        self.waiting: dict[str, None] = {}
+        self.possibly_inadmissible: dict[str, None] = {}
         """Workloads that may be inadmissible and are not marked so in the state."""
-        self.changes: list[VolcanoChange] = []
+        self.volcano_changes: list[VolcanoChange] = []
         """Changes that Volcano's job controller has to handle within this moment."""
-        self.requests: list[JobRequest] = []
+        self.volcano_requests: list[JobRequest] = []
         """Its queue of requests."""
-        self.delays: dict[str, dict[str, DelayedAction]] = {}
+        self.delayed_actions: dict[str, dict[str, DelayedAction]] = {}
         """Volcano Job → pod → the action that waits for its timeout."""
-        self.unclaimed = False
+        self.resource_claims_due = False
         """ResourceClaims may have to be created or released before pods are placed."""
-        self.unprovided = False
+        self.volume_claims_due = False
         """PersistentVolumeClaims may have to be created, bound or deleted before pods are placed."""
-        self.uncounted: dict[str, bool] = {}
+        self.quotas_to_recount: dict[str, bool] = {}
         """Namespaces whose ResourceQuota usage is recounted within this moment; True if a quota itself changed."""
         self.quota_usage = QuotaUsage()
         """Usage of ResourceQuotas: a cache, which is not saved."""
         self.children: dict[str, dict[str, None]] = {}
         """Job → the jobs that it created."""
-        self.parents: dict[str, None] = {}
+        self.creators_to_reconcile: dict[str, None] = {}
         """Jobs whose children are reconciled within this moment, in order."""
         self.uid_counter = 0
         """Number of Workloads created by the simulation."""
@@ -405,9 +405,9 @@ class World:
         event = Applied(self.now, obj)
         same = isinstance(obj, Workload) and self._is_same_to_kueue(obj)
         self.state.apply(event)
-        self.out.append(event)
+        self.events.append(event)
         due = self.cycles_due
-        self.introduce(obj)
+        self.apply_to_schedulers(obj)
         if same:
             self.cycles_due = due
 
@@ -431,93 +431,93 @@ class World:
     def _note_usage(self, obj: Object) -> None:
         """Mark the ResourceQuotas of the object's namespace for a recount within this moment."""
         known = self.state.get(type(obj), obj.key)
-        self.quota_usage.change(type(obj), known, obj)
+        self.quota_usage.apply_change(type(obj), known, obj)
         if isinstance(obj, COUNTED):
-            self.uncounted.setdefault(obj.namespace, False)
+            self.quotas_to_recount.setdefault(obj.namespace, False)
         elif isinstance(obj, ResourceQuota) and (known is None or (known.hard, known.scopes) != (obj.hard, obj.scopes)):
-            self.uncounted[obj.namespace] = self.unclaimed = self.unprovided = True
+            self.quotas_to_recount[obj.namespace] = self.resource_claims_due = self.volume_claims_due = True
 
     def _note_change(self, obj: Pod | PodGroup) -> None:
         if isinstance(obj, PodGroup) or obj.job.startswith(VOLCANO_JOB):
-            self.changes.append(VolcanoChange(self.state.get(type(obj), obj.key), obj))
+            self.volcano_changes.append(VolcanoChange(self.state.get(type(obj), obj.key), obj))
 
-    def introduce(self, obj: Object) -> None:
+    def apply_to_schedulers(self, obj: Object) -> None:
         """Tell Kueue's session, the placement engine and the autoscalers of a new or changed object."""
         match obj:
             case Pod():
                 self._note_claims(obj)
-                self.fleet.see(obj, self.now)
+                self.autoscaler_state.note_pod(obj, self.now)
                 self.placement.apply(obj, self.now)
                 self.placement_due = True
-                self._show_pod(obj)
+                self._apply_pod_to_admission(obj)
             case Workload():
                 if self.session is not None:
                     self.session.apply(obj, self.now)
                     self.cycles_due = True
-                    self._note_waiting(obj)
-                    self._note_family(obj)
+                    self._update_possibly_inadmissible(obj)
+                    self._mark_family(obj)
             case Job(owner=owner):
                 if owner:
                     self.children.setdefault(owner, {})[obj.key] = None
                     if self.job(owner) is not None:
-                        self.parents[owner] = None
+                        self.creators_to_reconcile[owner] = None
             case NodeGroup():
                 pass
             case ResourceQuota():
                 self.placement.apply(obj, self.now)
                 self.placement_due = True
             case _:
-                self.unprovided = self.unprovided or isinstance(obj, STORED)
-                self.unclaimed = self.unclaimed or isinstance(obj, ResourceClaimTemplate)
-                self.fleet.stirred = True
+                self.volume_claims_due = self.volume_claims_due or isinstance(obj, STORED_KINDS)
+                self.resource_claims_due = self.resource_claims_due or isinstance(obj, ResourceClaimTemplate)
+                self.autoscaler_state.has_changes = True
                 self.placement.apply(obj, self.now)
                 self.placement_due = True
                 if self.session is not None:
                     self.session.apply(obj, self.now)
                     self.cycles_due = True
-                    self._show_topology(obj)
+                    self._apply_topology_to_admission(obj)
 
     def _note_claims(self, pod: Pod) -> None:
         """Mark claims for volumes and devices for reconciliation, as they follow pods."""
-        self.unprovided = self.unprovided or bool(pod.template.volumes)
-        self.unclaimed = self.unclaimed or bool(pod.template.resource_claims)
+        self.volume_claims_due = self.volume_claims_due or bool(pod.template.volumes)
+        self.resource_claims_due = self.resource_claims_due or bool(pod.template.resource_claims)
 
-    def _show_pod(self, pod: Pod) -> None:
+    def _apply_pod_to_admission(self, pod: Pod) -> None:
         """Pass a pod to admission, which needs it only for topology; an ended pod may show that its node failed."""
         if self.session is None or not self.session.places_pods:
             return
         self.session.apply(pod, self.now)
-        if pod.node and (pod.done or pod.deleted) and self._keeps_away(pod.node):
-            self.suspects[pod.node] = None
+        if pod.node and (pod.done or pod.deleted) and self._is_unavailable_node(pod.node):
+            self.nodes_to_examine[pod.node] = None
 
-    def _keeps_away(self, name: str) -> bool:
+    def _is_unavailable_node(self, name: str) -> bool:
         node = self.node(name)
         return node is None or not node.ready or node.unschedulable or bool(node.taints)
 
-    def _show_topology(self, obj: Object) -> None:
+    def _apply_topology_to_admission(self, obj: Object) -> None:
         """With the first topology, pass all pods to admission."""
         session = self.session
         if session is None or not isinstance(obj, Node | Topology | ResourceFlavor) or not session.places_pods:
             return
         if isinstance(obj, Node):
-            self.suspects[obj.name] = None
+            self.nodes_to_examine[obj.name] = None
             return
         for pod in self.state.table("pods").all():
             session.apply(pod, self.now)
 
-    def _note_waiting(self, workload: Workload) -> None:
+    def _update_possibly_inadmissible(self, workload: Workload) -> None:
         waits = workload.active and not workload.inadmissible and not workload.reserved and not workload.finished
         if waits and self._is_inadmissible(workload):
-            self.waiting[workload.key] = None
+            self.possibly_inadmissible[workload.key] = None
         else:
-            self.waiting.pop(workload.key, None)
+            self.possibly_inadmissible.pop(workload.key, None)
 
-    def _note_family(self, workload: Workload) -> None:
+    def _mark_family(self, workload: Workload) -> None:
         if self.session is None or not self.session.config.enabled("ConcurrentAdmission"):
             return
         if workload.parent:
             self.children_workloads.setdefault(workload.parent, {})[workload.key] = None
-        self.families[workload.parent or workload.key] = None
+        self.families_to_reconcile[workload.parent or workload.key] = None
 
     def _note_flavors(self, queue: ClusterQueue) -> None:
         """If the flavors of a ClusterQueue change, mark its workloads for reconciliation of their variants."""
@@ -528,7 +528,7 @@ class World:
             (local_queue.key, local_queue.cluster_queue) for local_queue in self.state.table("local_queues").all()
         ]
         parents = [parent for key in self.children_workloads if (parent := self.workload(key)) is not None]
-        self.families.update(dict.fromkeys(parents_of(queue.name, local_queues, parents)))
+        self.families_to_reconcile.update(dict.fromkeys(parents_of(queue.name, local_queues, parents)))
 
     def _is_inadmissible(self, workload: Workload) -> bool:
         """True if its queue can make workloads inadmissible: a StrictFIFO queue keeps trying its head."""
@@ -543,68 +543,68 @@ class World:
         """
         if self.session is None or self.refusals is ReportRefusals.CHANGED_REASON:
             return
-        inadmissible = sorted({key for key in self.session.newly_inadmissible() if key in self.waiting})
+        inadmissible = sorted({key for key in self.session.newly_inadmissible() if key in self.possibly_inadmissible})
         for key in inadmissible:
-            self._mark(key, inadmissible=True)
-            del self.waiting[key]
-        if len(inadmissible) * 8 > len(self.waiting):
+            self._set_inadmissible(key, inadmissible=True)
+            del self.possibly_inadmissible[key]
+        if len(inadmissible) * 8 > len(self.possibly_inadmissible):
             # Forks copy a dict without the gaps of deleted keys many times faster.
-            self.waiting = dict.fromkeys(self.waiting)
+            self.possibly_inadmissible = dict.fromkeys(self.possibly_inadmissible)
 
     def show_inadmissible(self, keys: Iterable[str]) -> None:
         """Mark those of these workloads that are inadmissible."""
         if self.session is not None:
             for key in keys:
-                self._mark(key, inadmissible=self.session.is_inadmissible(key))
+                self._set_inadmissible(key, inadmissible=self.session.is_inadmissible(key))
 
-    def _mark(self, key: str, *, inadmissible: bool) -> None:
+    def _set_inadmissible(self, key: str, *, inadmissible: bool) -> None:
         workload = self.workload(key)
         if workload is not None and workload.inadmissible != inadmissible:
             event = Applied(self.now, replace(workload, inadmissible=inadmissible))
             self.state.apply(event)
-            self.out.append(event)
+            self.events.append(event)
 
     def drop(self, kind: type[Object], key: str) -> None:
         """Delete an object, in the state and in all schedulers."""
         table = TABLES[kind]
         if self.has_quotas:
-            self._note_gone(kind, key)
+            self._note_deletion(kind, key)
         gone = self.workload(key) if kind is Workload and self.children_workloads else None
         pod = self.pod(key) if kind is Pod else None
         if pod is not None and pod.job.startswith(VOLCANO_JOB):
-            self.changes.append(VolcanoChange(pod, None))
-        self.unprovided = self.unprovided or kind in STORED or key.startswith(VOLCANO_JOB)
+            self.volcano_changes.append(VolcanoChange(pod, None))
+        self.volume_claims_due = self.volume_claims_due or kind in STORED_KINDS or key.startswith(VOLCANO_JOB)
         if pod is not None:
             self._note_claims(pod)
         if kind is Job:
             self._forget_job(key)
         event = Deleted(self.now, table, key)
         self.state.apply(event)
-        self.out.append(event)
-        self.withdraw(table, key)
+        self.events.append(event)
+        self.delete_from_schedulers(table, key)
         if gone is not None:
-            self.families[gone.parent or key] = None
+            self.families_to_reconcile[gone.parent or key] = None
             self.children_workloads.get(gone.parent, {}).pop(key, None)
 
-    def _note_gone(self, kind: type[Object], key: str) -> None:
-        self.quota_usage.change(kind, self.state.get(kind, key), None)
+    def _note_deletion(self, kind: type[Object], key: str) -> None:
+        self.quota_usage.apply_change(kind, self.state.get(kind, key), None)
         if kind in COUNTED or kind is ResourceQuota:
             namespace = key.rsplit("/", 2)[-2]
-            self.uncounted[namespace] = kind is ResourceQuota or self.uncounted.get(namespace, False)
+            self.quotas_to_recount[namespace] = kind is ResourceQuota or self.quotas_to_recount.get(namespace, False)
         if kind in (ResourceClaim, ResourceQuota):
-            self.unclaimed = self.unprovided = True
+            self.resource_claims_due = self.volume_claims_due = True
 
-    def withdraw(self, table: str, key: str) -> None:
+    def delete_from_schedulers(self, table: str, key: str) -> None:
         """Tell the schedulers that an object was deleted; `table` as in `model.objects.TABLES`."""
         is_pod, is_workload = table == TABLES[Pod], table == TABLES[Workload]
-        self.fleet.stirred = self.fleet.stirred or not is_workload
+        self.autoscaler_state.has_changes = self.autoscaler_state.has_changes or not is_workload
         if is_pod:
-            self.fleet.waiting.pop(key, None)
+            self.autoscaler_state.unschedulable_since.pop(key, None)
         if not is_workload:
             self.placement.delete(table, key, self.now)
             self.placement_due = True
         if is_workload:
-            self.waiting.pop(key, None)
+            self.possibly_inadmissible.pop(key, None)
         if self.session is not None and not is_pod:
             self.session.delete(table, key, self.now)
             self.cycles_due = True
@@ -612,7 +612,7 @@ class World:
             if is_pod:
                 self.session.delete(table, key, self.now)
             elif table == TABLES[Node]:
-                self.suspects[key] = None
+                self.nodes_to_examine[key] = None
 
     def _forget_job(self, key: str) -> None:
         """Mark the creator and the children of a deleted job for reconciliation, and delete its Ray PodGroup."""
@@ -624,27 +624,27 @@ class World:
         if job is not None and job.owner:
             self.children.get(job.owner, {}).pop(key, None)
             if self.job(job.owner) is not None:
-                self.parents[job.owner] = None
+                self.creators_to_reconcile[job.owner] = None
         if key in self.children:
-            self.parents[key] = None
+            self.creators_to_reconcile[key] = None
 
-    def tell(self, what: HistoryEventKind, **fields: Any) -> None:
+    def record_event(self, what: HistoryEventKind, **fields: Any) -> None:
         """Add an event to the history."""
         line = HistoryEvent(time=self.now, what=what, **fields)
         self.state.apply(line)
-        self.out.append(line)
+        self.events.append(line)
 
     def put_group(self, group: RunningGroup) -> None:
         """Store a running group, and mark it for reconciling before time moves on."""
         self.groups[group.key] = group
-        self.dirty[group.key] = None
+        self.groups_to_reconcile[group.key] = None
 
     @property
     def granular(self) -> bool:
         """True if conditions have granular reasons (gate UnadmittedWorkloadsObservability)."""
         return self.session is not None and self.session.config.granular
 
-    def latency(self, *steps: Step, of: tuple[object, ...]) -> Span:
+    def draw_latency(self, *steps: LatencyStep, of: tuple[object, ...]) -> Span:
         """The total latency of these steps for the object `of`; 0 if the policy has no latencies.
 
         Drawn by name, so that two forks of one cluster have the same latencies.
@@ -652,15 +652,15 @@ class World:
         latencies = self.policy.latencies
         if latencies is None:
             return 0
-        return sum(latencies.of(step).sample(self.latency_draw(step, *of)) for step in steps)
+        return sum(latencies.distribution(step).sample(self.latency_random(step, *of)) for step in steps)
 
-    def latency_draw(self, *names: object) -> Random:
-        """The random generator of a draw that depends on controller latencies, by its names (see `run_times.draw`)."""
-        return draw(self.seed, *((self.latency_run,) if self.latency_run else ()), *names)
+    def latency_random(self, *names: object) -> Random:
+        """The random generator of a draw that depends on controller latencies, by its names."""
+        return random_for(self.seed, *((self.latency_run,) if self.latency_run else ()), *names)
 
     def uid(self, kind: str, key: str) -> str:
         """A uid for an object created now."""
-        return uid(self.seed, kind, key, self.now)
+        return named_uid(self.seed, kind, key, self.now)
 
     def next_uid(self, key: str) -> str:
         """A uid for a workload created now: later ones sort after it."""
@@ -699,43 +699,54 @@ class World:
 
     def restart(self, policy: SimPolicy) -> None:
         """Restart the schedulers with these settings: afterwards they know only what the cluster's objects show."""
-        fleet = self.fleet.fork()
+        fleet = self.autoscaler_state.fork()
         self.policy = policy
         self.session = None if policy.kueue is None else KueueSession(policy.kueue)
         self.placement = placement_engine(policy)
         for obj in self.state.freeze().objects():
-            self.introduce(obj)
-        self.families.clear()
-        self.parents.clear()
-        self.fleet = fleet
+            self.apply_to_schedulers(obj)
+        self.families_to_reconcile.clear()
+        self.creators_to_reconcile.clear()
+        self.autoscaler_state = fleet
 
     def fork(self) -> "World":
         """An equal, independent copy. Only valid between moments."""
-        twin = World.__new__(World)
-        twin.policy, twin.seed, twin.now = self.policy, self.seed, self.now
-        twin.state = self.state.fork()
-        twin.devices = DeviceCounter.of_state(twin.state, self.devices.offered)
-        twin.session = None if self.session is None else self.session.fork()
-        twin.placement = self.placement.fork()
-        twin.kernel = self.kernel.fork()
-        twin.groups, twin.waiting = self.groups.copy(), self.waiting.copy()
-        twin.out, twin.unprovided, twin.unclaimed = self.out[:], self.unprovided, self.unclaimed
-        twin.members = {name: replace(m, cluster=m.cluster.fork()) for name, m in self.members.items()}
-        twin.dispatches = self.dispatches.copy()
-        twin.children_workloads = {parent: variants.copy() for parent, variants in self.children_workloads.items()}
-        twin.families = self.families.copy()
-        twin.children = {owner: jobs.copy() for owner, jobs in self.children.items()}
-        twin.parents = self.parents.copy()
-        twin.unchecked, twin.uncounted = self.unchecked.copy(), self.uncounted.copy()
-        twin.quota_usage = self.quota_usage.fork()
-        twin.reconcile_timers = self.reconcile_timers.copy()
-        twin.changes, twin.requests = self.changes[:], self.requests[:]
-        twin.delays = {job: delays.copy() for job, delays in self.delays.items()}
-        twin.suspects = self.suspects.copy()
-        twin.dirty, twin.uid_counter, twin.cycle_at = self.dirty.copy(), self.uid_counter, self.cycle_at
-        twin.cycles_due, twin.placement_due = self.cycles_due, self.placement_due
-        twin.wake_at, twin.backoff_at, twin.deadlock = self.wake_at, self.backoff_at, self.deadlock
-        twin.sample_at, twin.refusals = self.sample_at, self.refusals
-        twin.latency_run = self.latency_run
-        twin.fleet, twin.offers = self.fleet.fork(), self.offers
-        return twin
+        copied = World.__new__(World)
+        copied.policy, copied.seed, copied.now = self.policy, self.seed, self.now
+        copied.state = self.state.fork()
+        copied.devices = DeviceCounter.of_state(copied.state, self.devices.offered)
+        copied.session = None if self.session is None else self.session.fork()
+        copied.placement = self.placement.fork()
+        copied.kernel = self.kernel.fork()
+        copied.groups, copied.possibly_inadmissible = self.groups.copy(), self.possibly_inadmissible.copy()
+        copied.events, copied.volume_claims_due, copied.resource_claims_due = (
+            self.events[:],
+            self.volume_claims_due,
+            self.resource_claims_due,
+        )
+        copied.members = {name: replace(m, cluster=m.cluster.fork()) for name, m in self.members.items()}
+        copied.dispatches = self.dispatches.copy()
+        copied.children_workloads = {parent: variants.copy() for parent, variants in self.children_workloads.items()}
+        copied.families_to_reconcile = self.families_to_reconcile.copy()
+        copied.children = {owner: jobs.copy() for owner, jobs in self.children.items()}
+        copied.creators_to_reconcile = self.creators_to_reconcile.copy()
+        copied.workloads_with_checks_due, copied.quotas_to_recount = (
+            self.workloads_with_checks_due.copy(),
+            self.quotas_to_recount.copy(),
+        )
+        copied.quota_usage = self.quota_usage.fork()
+        copied.reconcile_timers = self.reconcile_timers.copy()
+        copied.volcano_changes, copied.volcano_requests = self.volcano_changes[:], self.volcano_requests[:]
+        copied.delayed_actions = {job: delays.copy() for job, delays in self.delayed_actions.items()}
+        copied.nodes_to_examine = self.nodes_to_examine.copy()
+        copied.groups_to_reconcile, copied.uid_counter, copied.cycle_at = (
+            self.groups_to_reconcile.copy(),
+            self.uid_counter,
+            self.cycle_at,
+        )
+        copied.cycles_due, copied.placement_due = self.cycles_due, self.placement_due
+        copied.wake_at, copied.backoff_at, copied.deadlock = self.wake_at, self.backoff_at, self.deadlock
+        copied.sample_at, copied.refusals = self.sample_at, self.refusals
+        copied.latency_run = self.latency_run
+        copied.autoscaler_state, copied.offers = self.autoscaler_state.fork(), self.offers
+        return copied

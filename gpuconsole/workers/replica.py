@@ -150,7 +150,9 @@ class LiveReplica:
         """
         snapshot, footing = self.snapshot, run_to_end(self._known_to_engines())
         run_to_end(footing.update(snapshot))
-        return trying(snapshot, footing.rehearsal(), workload, lambda: self.base(frozenset({workload})).simulation)
+        return trying(
+            snapshot, footing.admission_simulator(), workload, lambda: self.base(frozenset({workload})).simulation
+        )
 
     def base(self, named: frozenset[str]) -> SimulationBase:
         """Return the simulation whose forks answer a question that names these objects: the prepared or a new one."""
@@ -193,9 +195,9 @@ class LiveReplica:
         footing = yield from self._known_to_engines()
         yield from footing.update(self.snapshot)
         found = footing.at
-        simulation = yield from Simulation.on(footing)
+        simulation = yield from Simulation.from_live_base(footing)
         yield
-        completed = footing.completed() if footing.at is found else found
+        completed = footing.completed_snapshot() if footing.at is found else found
         yield from prepare(simulation, completed)
         return SimulationBase(found, completed, simulation)
 
@@ -205,7 +207,7 @@ class LiveReplica:
             self._footing = footing = LiveBase(self._policy, seed=0)
             followed = self._observer.followed(self._policy)
             if followed is not None:
-                yield from footing.go_on(followed)
+                yield from footing.update_with_observation(followed)
             return footing
         return self._footing
 

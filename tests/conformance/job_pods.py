@@ -13,7 +13,7 @@ from gpuconsole.model.manifests import Severity, load_text
 from gpuconsole.model.manifests.kinds import decode_object
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers.batch_job import reclaimable
+from gpuconsole.sim.controllers.batch_job import reclaimable_pods
 from tests.conformance.tables import Case, Check, Table, compare
 
 
@@ -71,7 +71,7 @@ def check_reclaimable(table: Table, case: Case) -> list[str]:
     """What a Job gives back of its quota."""
     job = _job({**case.input["job"], "apiVersion": "batch/v1"})
     assert isinstance(job.rules, BatchRules)
-    spare = reclaimable(job, job.rules)
+    spare = reclaimable_pods(job, job.rules)
     found = [{"name": job.pod_sets[0].name, "count": spare}] if spare else []
     return list(compare("want", found, case.want.get("want") or []))
 

@@ -211,9 +211,9 @@ def test_who_goes_for_a_lender_of_several_flavors_goes_when_it_asks_for_all_of_i
         for one in snapshot.workloads.all():
             if not one.reserved and not one.finished:
                 fork.delete("workloads", one.key)
-        fork.wake()
+        fork.requeue_inadmissible()
         fork.apply(back)
-        decided = fork.cycle()
+        decided = fork.run_cycle()
         gone = [one.workload for one in decided if isinstance(one, Preempt)]
         assert sorted(gone) == sorted(one.workload for one in exposure.leaving)
         assert gone or any(isinstance(one, Admit) and one.workload == back.key for one in decided)

@@ -29,7 +29,7 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.volcano import VolcanoQueue, VolcanoSpec
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import MEASURED, LatencyDistribution, LogNormal, learn
+from gpuconsole.sim.run_times import MEASURED, LatencyDistribution, LogNormal, learn_run_times
 from tests.support.snapshots import A100, cluster_queue, unseen, world
 
 ALONE = cluster_queue("alone", "", Quota(8))
@@ -87,7 +87,7 @@ def test_run_times_that_nobody_learned_are_said_to_be_assumed() -> None:
     )
     assert run_times(SimPolicy()) == (lasts.format("1h"),)
     assert run_times(SimPolicy(durations=LogNormal(median=2 * HOUR, sigma=0.5))) == (lasts.format("about 2h"),)
-    assert run_times(SimPolicy(run_times=learn((), {}))) == ()
+    assert run_times(SimPolicy(run_times=learn_run_times((), {}))) == ()
 
 
 def test_controller_latencies_are_named_with_what_evictions_take() -> None:

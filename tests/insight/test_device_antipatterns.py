@@ -16,7 +16,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.ui.answers.antipatterns import antipatterns_lines
 from gpuconsole.ui.screens.cost import POOLS
 from gpuconsole.ui.workload_text import pod_line
@@ -67,7 +67,7 @@ def monopolized(name: str) -> Simulation:
     for one in made["objects"]:
         if one["kind"] == "ClusterQueue":
             one["spec"]["preemption"] = {}
-    simulation = build(load_scenario([made]))
+    simulation = build_simulation(load_scenario([made]))
     simulation.advance(simulation.now + HOUR)
     return simulation
 
@@ -94,7 +94,7 @@ def half_gangs(name: str) -> Snapshot:
     made["engine"]["admission"] = "none"
     made["engine"].pop("kueueConfig", None)
     made["steps"] = made["steps"][1:]
-    simulation = build(load_scenario([made]))
+    simulation = build_simulation(load_scenario([made]))
     simulation.advance(simulation.now + HOUR)
     snapshot = simulation.snapshot()
     return _split(snapshot)

@@ -18,7 +18,7 @@ from gpuconsole.model.devices import described
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.ui.answers.sharing import slots_lines
 from gpuconsole.ui.gpu_cell_style import ColourBy, GpuCellStyle
 from gpuconsole.ui.paint import Cell, painted
@@ -176,7 +176,7 @@ def simulation(kind: Kind, *, kueue: bool, jobs: int) -> Simulation:
         "objects": objects,
         "steps": [{"create": [_job(f"job-{number}", kind, kueue) for number in range(jobs)]}],
     }
-    made = build(load_scenario([document]))
+    made = build_simulation(load_scenario([document]))
     made.advance(made.now + MINUTE)
     return made
 

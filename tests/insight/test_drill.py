@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build_simulation, load_scenario
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "drills"
 DRILLS = (
@@ -98,7 +98,7 @@ def drill(name: str) -> Scenario:
 
 def lived(name: str, span: int) -> tuple[Simulation, list[HistoryEvent]]:
     """The drill's cluster after some time, and its history."""
-    simulation = build(drill(name))
+    simulation = build_simulation(drill(name))
     simulation.advance(simulation.now + span)
     return simulation, [event for event in simulation.drain() if isinstance(event, HistoryEvent)]
 

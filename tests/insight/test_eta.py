@@ -89,7 +89,9 @@ def test_an_estimate_leaves_the_cluster_alone_and_repeats_itself() -> None:
 
 def test_what_is_planned_is_not_foreseen() -> None:
     simulation = after(30, "1h")
-    simulation.schedule(simulation.now, Submit((lasting("urgent", "1h", priority=100, created=simulation.now),)))
+    simulation.schedule_commands(
+        simulation.now, Submit((lasting("urgent", "1h", priority=100, created=simulation.now),))
+    )
     known = only(workload_history(simulation.snapshot()))
     found = starts(simulation, ("a/next",), known, runs=1, seed=1, horizon=DAY)["a/next"]
     assert found.at(0.5) == simulation.now + 30 * MINUTE + LAG

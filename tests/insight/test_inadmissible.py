@@ -228,7 +228,7 @@ def test_what_looks_have_shown_is_kept_as_time_passes(policy: SimPolicy, until: 
     told = [foreseer.forecast(look, policy).prospects["prod/refused"].fate for look in looks]
     for look in looks:
         run_to_end(footing.update(look))
-    simulation = run_to_end(Simulation.on(footing))
+    simulation = run_to_end(Simulation.from_live_base(footing))
     simulation.advance(simulation.now + 30 * SECOND)
     reserved = simulation.snapshot().workloads[REFUSED.key].reserved
     assert (told, reserved) == ([ForecastAction.WAITS, ForecastAction.AFTER_VICTIMS], True)
@@ -288,7 +288,7 @@ class TestFutures:
         footing = LiveBase(POLICY, seed=0)
         for at, objects in clusters:
             run_to_end(footing.update(world([*QUEUES, *objects], now=START + at * SECOND)))
-        simulation = run_to_end(Simulation.on(footing))
+        simulation = run_to_end(Simulation.from_live_base(footing))
         simulation.advance(simulation.now + seconds * SECOND)
         found = simulation.snapshot().workloads.all()
         return {
@@ -306,7 +306,7 @@ class TestFutures:
         footing, objects = LiveBase(POLICY, seed=0), [*QUEUES, LONG, LOW, REFUSED]
         for at, cluster in ((0, [*objects, OTHER]), (2_000_000, objects), (2_400_000, objects)):
             run_to_end(footing.update(world(cluster, now=START + at)))
-        simulation = run_to_end(Simulation.on(footing))
+        simulation = run_to_end(Simulation.from_live_base(footing))
         simulation.advance(simulation.now + 10 * SECOND)
         evictions = (
             line

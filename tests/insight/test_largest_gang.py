@@ -16,7 +16,7 @@ from gpuconsole.model.manifests import load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor, StopPolicy
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.answers.sharing import slots_lines
 from gpuconsole.ui.paint import painted
@@ -101,7 +101,7 @@ def test_dashboard_slots_and_topology_tell_the_same_gang_of_a_mixed_cluster() ->
 
 @pytest.mark.parametrize("hours", [0, 1, 4])
 def test_dashboard_slots_and_topology_tell_the_same_gang_of_the_default_fixture(hours: int) -> None:
-    simulation = build(load_scenario(load([FIXTURE]).scenario, FIXTURE.name, folder=FIXTURE.parent))
+    simulation = build_simulation(load_scenario(load([FIXTURE]).scenario, FIXTURE.name, folder=FIXTURE.parent))
     simulation.advance(simulation.now + hours * HOUR)
     found = shown(simulation.snapshot())
     assert found["dashboard"].startswith(found["slots"])

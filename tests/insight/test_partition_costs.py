@@ -10,7 +10,7 @@ from gpuconsole.insight.index.gpu_time import SHARES, holdings_of
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.prices import Prices
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from tests.support.device_cohort import document
 
 PRICE = Prices().gpu_hour["a100-80gb"]
@@ -55,7 +55,7 @@ def partitioned(*shapes: str, apart: bool = False) -> Simulation:
         made["objects"].append({**offered, "metadata": {"name": "n1-counters"}, "spec": spec})
     else:
         offered["spec"]["sharedCounters"] = counters
-    simulation = build(load_scenario([made]))
+    simulation = build_simulation(load_scenario([made]))
     simulation.advance(simulation.now + HOUR)
     return simulation
 

@@ -39,7 +39,7 @@ def test_what_a_plan_promises_comes_true_in_a_what_if_and_takes_every_part_of_it
 
 def _runs_within(base: Simulation, asked: Submit, changes: tuple[Command, ...], horizon: Span) -> Span | None:
     """How long the last of the asked ones waits until all its pods run and stay, if the changes come before it."""
-    late = base.policy.gathering + SECOND
+    late = base.policy.requeue_batch_interval + SECOND
     first = [change for change in changes if not isinstance(change, SetPriority)]
     then: list[Command] = [asked, *(change for change in changes if isinstance(change, SetPriority))]
     answer = what_if(what_if_steps(base, (*first, *(Later(late, command) for command in then)), horizon + late))

@@ -23,7 +23,7 @@ from gpuconsole.model.commands import Delete, SetActive, Submit
 from gpuconsole.model.queues import ClusterQueue, StopPolicy
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from tests.support.engine_clusters import GPU
 from tests.support.snapshots import waiting, world
 
@@ -60,7 +60,7 @@ def job(name: str, gpus: int, queue: str = "q", pods: int = 1, **template: Any) 
 
 
 def cluster(*things: dict[str, Any]) -> Simulation:
-    simulation = build(load_scenario([{"seed": 1, "objects": [FLAVOR, *things]}]))
+    simulation = build_simulation(load_scenario([{"seed": 1, "objects": [FLAVOR, *things]}]))
     simulation.advance(simulation.now + 2 * MINUTE)
     return simulation
 
@@ -166,7 +166,9 @@ def test_checks_that_stay_open_are_named() -> None:
     check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "budget"}}
     rules = {"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}}
     things = [node("n", 8), {**check, "spec": {"controllerName": "example.com/b"}}, *queue("q", 4, **rules)]
-    simulation = build(load_scenario([{"seed": 1, "checks": "wait", "objects": [FLAVOR, *things, job("new", 8)]}]))
+    simulation = build_simulation(
+        load_scenario([{"seed": 1, "checks": "wait", "objects": [FLAVOR, *things, job("new", 8)]}])
+    )
     simulation.advance(simulation.now + MINUTE)
     assert landed(simulation, "new", MORE) == PlacementResult(PlacementStatus.CHECKS, "budget is Pending")
     snapshot, new = simulation.snapshot(), key(simulation, "new")
@@ -186,7 +188,7 @@ def test_who_loses_its_place_again_within_the_minute_is_said_to() -> None:
     lower = queue("q", 4, preemption={"withinClusterQueue": "LowerPriority"})
     simulation = cluster(node("n", 4), *lower, job("first", 4), job("new", 4))
     high = replace(waiting("high", "team/q", 4, priority=9), created=simulation.now)
-    simulation.schedule(simulation.now + 30 * SECOND, Submit((high,)))
+    simulation.schedule_commands(simulation.now + 30 * SECOND, Submit((high,)))
     found = landed(simulation, "new", End(key(simulation, "first")))
     assert found == PlacementResult(PlacementStatus.EVICTED, "evicted again at +30s by team/high")
 

@@ -18,7 +18,7 @@ from gpuconsole.model.queues import ClusterQueuePreemption, LocalQueue, Preempti
 from gpuconsole.model.resources import GPU
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import ArrivalStream, JobSize, LogNormal, job, run_time
+from gpuconsole.sim.run_times import ArrivalStream, JobSize, LogNormal, draw_run_time, stream_job
 from tests.support.snapshots import A100, START, cluster_queue, node, waiting
 
 LEND, BORROW = "lender", "borrower"
@@ -142,7 +142,7 @@ def test_what_was_preempted_outlasts_its_longest_attempt() -> None:
     )
     policy = SimPolicy(arrivals=(borrow, lend))
     simulation = Simulation.from_objects(objects(nodes=1), policy=policy, seed=1, start=START)
-    simulation.submit(Submit((job(replace(borrow, shapes=shapes[1:]), 1, 7),)))
+    simulation.submit(Submit((stream_job(replace(borrow, shapes=shapes[1:]), 1, 7),)))
     simulation.advance(START + 30 * MINUTE)
     _submit(simulation, "preemptor", LEND, 8, "5m")
     simulation.advance(START + 37 * MINUTE)
@@ -160,10 +160,10 @@ def test_run_times_of_a_stream_are_those_of_its_jobs_that_outlast_what_is_known(
     shapes = (JobSize(gpus=4, duration=_spread(20)), JobSize(gpus=2, pods=2, duration=_spread(60)), JobSize(gpus=8))
     stream = ArrivalStream(name="s", namespace="a", shapes=shapes)
     first = replace(stream, at_start=0 if number else 1)
-    jobs = (job(first, seed, 1) for seed in range(9_999))
+    jobs = (stream_job(first, seed, 1) for seed in range(9_999))
     of_size = (one.duration or 0 for one in jobs if sum(part.requests.get(GPU, 0) for part in one.pod_sets) == 4)
     wanted = sorted(length for length in of_size if length > known * MINUTE)
-    drawn = sorted(run_time(stream, number, 4, known * MINUTE, Random(seed)) for seed in range(4_000))
+    drawn = sorted(draw_run_time(stream, number, 4, known * MINUTE, Random(seed)) for seed in range(4_000))
     for part in (0.1, 0.5, 0.9):
         assert drawn[int(part * len(drawn))] == pytest.approx(wanted[int(part * len(wanted))], rel=0.1)
 

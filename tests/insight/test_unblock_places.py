@@ -29,7 +29,7 @@ from gpuconsole.model.commands import Cordon, SetTaint, Submit
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from tests.support.engine_clusters import GPU
 from tests.tools.check_why import States
 
@@ -60,7 +60,7 @@ POD = {"spec": {"containers": [{"name": "main", "image": "a/b:1", "resources": {
 def cluster(placement: dict[str, Any], *things: dict[str, Any]) -> Simulation:
     """Two nodes with 4 and 2 GPUs, where nothing queues work; it runs for two minutes."""
     engine = {"admission": "none", "placement": placement}
-    simulation = build(load_scenario([{"engine": engine, "seed": 1, "objects": [*NODES, *things]}]))
+    simulation = build_simulation(load_scenario([{"engine": engine, "seed": 1, "objects": [*NODES, *things]}]))
     simulation.advance(simulation.now + 2 * MINUTE)
     return simulation
 

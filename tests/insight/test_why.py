@@ -269,7 +269,7 @@ def test_what_is_parked_and_would_fit_now_is_not_said_to_be_looked_at_next() -> 
     first, late = workload("first", "other", pod_sets=(whole,)), workload("late", "q", pod_sets=(whole,))
     rehearsal = after(*things, first, late)
     rehearsal.finish(first.key)
-    rehearsal.wake()
+    rehearsal.requeue_inadmissible()
     answer = why(world([*things, *rehearsal.workloads.values()]), rehearsal, late.key)
     assert (answer.code, answer.explanation.headline) == (
         PendingReason.QUEUED,

@@ -9,7 +9,7 @@ from gpuconsole.model.documents.metadata import GeneratedNames, generated_name
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_objects, load_text
 from gpuconsole.model.queues import LocalQueue
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from tests.support.sample_manifests import errors_and_warnings
 
 Manifest = dict[str, Any]
@@ -81,7 +81,7 @@ def test_objects_of_a_scenario_its_steps_and_files_beside_it_are_all_different()
     scenario = {"objects": [job(), job()], "steps": [{"create": [job()]}, {"create": [job(), job()]}]}
     beside = load_text(text_of(job(), job()), "a.yaml").objects
     read = load_scenario([scenario], objects=beside)
-    simulation = build(read)
+    simulation = build_simulation(read)
     simulation.advance(read.start + MINUTE)
     assert len(simulation.snapshot().jobs) == 7
 

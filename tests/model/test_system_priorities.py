@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.manifests import load_text
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 
 RESERVED = "Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: "
 REFUSED = {
@@ -63,6 +63,6 @@ def test_pods_have_the_values_of_the_classes_that_every_cluster_has() -> None:
 
     classes = ["system-cluster-critical", "system-node-critical"]
     scenario = load_scenario([{"objects": [pod(name, name) for name in classes]}])
-    simulation = build(scenario)
+    simulation = build_simulation(scenario)
     simulation.advance(scenario.start + MINUTE)
     assert sorted(found.priority for found in simulation.snapshot().pods.values()) == [2_000_000_000, 2_000_001_000]

@@ -14,22 +14,22 @@ OLD, NEW = workload("old", "q", 4, created=1), workload("new", "q", 4, created=2
 def test_a_cycle_evicts_and_the_next_one_admits() -> None:
     rehearsal = after(queue("q", 4, within=LOWER), OLD)
     rehearsal.apply(NEW)
-    refused, preempted = sorted(rehearsal.cycle(), key=lambda decision: decision.workload)
+    refused, preempted = sorted(rehearsal.run_cycle(), key=lambda decision: decision.workload)
     assert (type(refused), type(preempted)) == (Refuse, Preempt)
     assert not rehearsal.workloads["team/old"].reserved
-    (admitted,) = rehearsal.cycle()
+    (admitted,) = rehearsal.run_cycle()
     assert isinstance(admitted, Admit)
     assert rehearsal.workloads["team/new"].admitted
-    assert [type(decision) for decision in rehearsal.cycle()] == [Refuse]
-    assert rehearsal.cycle() == []
+    assert [type(decision) for decision in rehearsal.run_cycle()] == [Refuse]
+    assert rehearsal.run_cycle() == []
 
 
 def test_a_fork_leaves_the_original_alone() -> None:
     rehearsal = after(queue("q", 4), OLD, NEW)
     fork = rehearsal.fork()
     fork.finish("team/old")
-    fork.wake()
-    fork.cycle()
+    fork.requeue_inadmissible()
+    fork.run_cycle()
     assert [r.workloads["team/new"].reserved for r in (rehearsal, fork)] == [False, True]
     assert rehearsal.session.available("q", "f", "nvidia.com/gpu") == 0
 
@@ -50,10 +50,10 @@ def test_what_is_followed_is_known_as_if_it_had_been_told_at_once() -> None:
     late = waiting("late", "prod/lq", 4)
     followed = AdmissionSimulator.from_snapshot(world([*ORG_QUEUES]), DEFAULT)
     for thing in (*ORG[len(ORG_QUEUES) :], late, waiting("gone", "prod/lq", 1)):
-        followed.follow(Applied(followed.now, thing))
-    followed.follow(Deleted(followed.now, "workloads", "prod/gone"))
+        followed.apply_event(Applied(followed.now, thing))
+    followed.apply_event(Deleted(followed.now, "workloads", "prod/gone"))
     told = AdmissionSimulator.from_snapshot(world([*ORG, late]), DEFAULT)
     assert followed.workloads == told.workloads
     for one in (followed, told):
-        one.wake()
-    assert followed.cycle() == told.cycle()
+        one.requeue_inadmissible()
+    assert followed.run_cycle() == told.run_cycle()

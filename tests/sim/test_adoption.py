@@ -178,7 +178,7 @@ def test_any_snapshot_can_be_gone_on_from(policy: SimPolicy, deeds: LIFE) -> Non
     running = [p for p in twin.snapshot().pods.all() if p.deleted and p.deleted < twin.now - HOUR]
     assert running == []
     for crew in twin._world.groups.values():
-        assert min(crew.running, crew.leaving, crew.missing, crew.waiting) >= 0
+        assert min(crew.running, crew.terminating, crew.missing, crew.without_node) >= 0
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -11,7 +11,7 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import ArrivalStream, JobSize, LogNormal, job, next_arrival
+from gpuconsole.sim.run_times import ArrivalStream, JobSize, LogNormal, next_arrival, stream_job
 from tests.support import sim_cluster
 from tests.support.sim_cluster import START, submit, two_teams
 
@@ -42,7 +42,7 @@ def times(stream: ArrivalStream, days: int = 10) -> list[int]:
 
 
 def sample(count: int = 800) -> list[Job]:
-    return [job(STREAM, 1, number) for number in range(1, count + 1)]
+    return [stream_job(STREAM, 1, number) for number in range(1, count + 1)]
 
 
 def test_the_rate_follows_the_hour_of_the_day() -> None:
@@ -84,8 +84,8 @@ def test_durations_lie_around_their_median_within_their_bounds() -> None:
 
 
 def test_the_same_seed_gives_the_same_jobs_and_another_seed_others() -> None:
-    assert [job(STREAM, 1, n) for n in (3, 2)] == [job(STREAM, 1, 3), job(STREAM, 1, 2)]
-    assert job(STREAM, 1, 3) != job(STREAM, 2, 3)
+    assert [stream_job(STREAM, 1, n) for n in (3, 2)] == [stream_job(STREAM, 1, 3), stream_job(STREAM, 1, 2)]
+    assert stream_job(STREAM, 1, 3) != stream_job(STREAM, 2, 3)
     assert times(STREAM, 1) == times(STREAM, 1)
 
 

@@ -34,8 +34,8 @@ AUTOSCALED = {
     "karpenter": replace(policy(KARPENTER), spot=RECLAIMED),
     "cluster-autoscaler": replace(
         groups(
-            ScalingGroup(name="spot", type="s.4", capacity_type="spot", most=3),
-            ScalingGroup(name="sure", type="t.1", most=4, size=1, labels={"sure": "yes"}),
+            ScalingGroup(name="spot", type="s.4", capacity_type="spot", max_size=3),
+            ScalingGroup(name="sure", type="t.1", max_size=4, initial_size=1, labels={"sure": "yes"}),
         ),
         spot=RECLAIMED,
     ),

@@ -29,7 +29,7 @@ from gpuconsole.model.commands import (
 )
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor, StopPolicy
-from gpuconsole.sim.scenario_form import Changes, ScenarioError, as_changes, read_changes
+from gpuconsole.sim.scenario_form import Changes, ScenarioError, read_changes, to_change_list
 from tests.support.sim_cluster import GPU, START
 
 FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "h100"}}
@@ -149,7 +149,7 @@ COMMANDS: tuple[Command, ...] = (
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_what_is_written_reads_back(command: Command, after: Span) -> None:
     asked = Later(after, command) if after else command
-    document = as_changes([asked], 25 * HOUR + 30 * SECOND, lambda thing: {})
+    document = to_change_list([asked], 25 * HOUR + 30 * SECOND, lambda thing: {})
 
     found = read(document)
     assert (found.commands, found.horizon) == ((asked,), 25 * HOUR + 30 * SECOND)
@@ -157,7 +157,7 @@ def test_what_is_written_reads_back(command: Command, after: Span) -> None:
 
 def test_changes_at_several_moments_are_written_in_the_order_of_time() -> None:
     asked = (Later(HOUR, Finish("red/c")), Finish("red/a"), Later(MINUTE, Finish("red/b")))
-    document = as_changes(asked, HOUR, lambda thing: {})
+    document = to_change_list(asked, HOUR, lambda thing: {})
 
     assert document["steps"] == [
         {"finish": ["red/a"]},

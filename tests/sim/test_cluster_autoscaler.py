@@ -19,13 +19,13 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.provisioning import CONTROLLER
 from gpuconsole.sim.autoscaling.cluster_autoscaler import (
     ExpansionOption,
-    blocker,
-    choose,
-    estimate,
-    unneeded,
+    choose_option,
+    estimate_scale_up,
+    eviction_blocker,
+    find_unneeded,
     utilization,
 )
-from gpuconsole.sim.autoscaling.evictions import Allowances
+from gpuconsole.sim.autoscaling.evictions import EvictionAllowances
 from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, ScalingGroup
 from gpuconsole.sim.autoscaling.provisioning import NodeFit
 from gpuconsole.sim.engine import Simulation
@@ -80,7 +80,7 @@ def test_one_group_grows_at_a_scan_and_the_rest_at_the_next() -> None:
 
 
 def test_no_group_grows_beyond_its_most() -> None:
-    simulation = begin([], groups(replace(ONE, most=2)))
+    simulation = begin([], groups(replace(ONE, max_size=2)))
     submit(simulation, job("a"), job("b"), job("c"))
     after(simulation, HOUR)
     assert sorted(where(simulation).values()) == ["", "one-1", "one-2"]
@@ -113,7 +113,7 @@ def test_a_group_that_does_not_deliver_is_left_alone_for_twice_as_long_each_time
 
 
 def test_groups_begin_with_their_size() -> None:
-    simulation = begin([], groups(replace(ONE, size=2)))
+    simulation = begin([], groups(replace(ONE, initial_size=2)))
     submit(simulation, job("a"))
     assert sorted(machines(simulation).values()) == ["s.1 a on-demand ready"] * 2
     assert where(simulation) == {"a-0": "one-1"}
@@ -127,18 +127,18 @@ def idle_after(simulation: Simulation, span: Span) -> dict[str, str]:
 
 
 def test_an_idle_node_stays_for_9m59s_and_goes_at_10m() -> None:
-    simulation = begin([], groups(replace(ONE, size=1)))
+    simulation = begin([], groups(replace(ONE, initial_size=1)))
     assert list(idle_after(simulation, TICK + 10 * MINUTE - SECOND)) == ["one-1"]
     assert list(idle_after(simulation, SECOND)) == []
 
 
 def test_a_group_is_never_smaller_than_its_least() -> None:
-    simulation = begin([], groups(replace(ONE, size=3, least=2)))
+    simulation = begin([], groups(replace(ONE, initial_size=3, min_size=2)))
     assert len(idle_after(simulation, HOUR)) == 2
 
 
 def test_nothing_goes_within_ten_minutes_of_growing() -> None:
-    simulation = begin([], groups(replace(ONE, size=1, labels={"old": "yes"}), replace(FOUR, name="new")))
+    simulation = begin([], groups(replace(ONE, initial_size=1, labels={"old": "yes"}), replace(FOUR, name="new")))
     after(simulation, 5 * MINUTE)
     submit(simulation, job("a", 2))
     grown = 5 * MINUTE + TICK
@@ -152,7 +152,7 @@ def test_nothing_goes_within_ten_minutes_of_growing() -> None:
     ids=["used by a quarter it goes, and its pod elsewhere", "used by half it stays"],
 )
 def test_a_node_that_is_used_by_half_stays(gpus: int, left: list[str]) -> None:
-    simulation = begin([], groups(replace(FOUR, size=2)))
+    simulation = begin([], groups(replace(FOUR, initial_size=2)))
     submit(simulation, job("a", 4 - gpus), job("b", gpus), job("c", 2))
     assert where(simulation) == {"a-0": "four-1", "b-0": "four-1", "c-0": "four-2"}
     simulation.submit(Finish("ml/a"))
@@ -160,7 +160,7 @@ def test_a_node_that_is_used_by_half_stays(gpus: int, left: list[str]) -> None:
 
 
 def test_pods_of_a_node_that_goes_run_elsewhere() -> None:
-    simulation = begin([], groups(replace(FOUR, size=2)))
+    simulation = begin([], groups(replace(FOUR, initial_size=2)))
     submit(simulation, job("a", 3), job("b", 3), job("c"))
     assert sorted(where(simulation).values()) == ["four-1", "four-1", "four-2"]
     simulation.submit(Finish("ml/a"))
@@ -198,7 +198,7 @@ KEEPS: dict[str, tuple[Job | Pod, tuple[Object, ...], str]] = {
 @pytest.mark.parametrize("name", KEEPS)
 def test_what_keeps_a_node(name: str) -> None:
     thing, others, why = KEEPS[name]
-    simulation = begin(others, groups(replace(FOUR, size=2, least=0)))
+    simulation = begin(others, groups(replace(FOUR, initial_size=2, min_size=0)))
     submit(simulation, thing)
     lines = said(after(simulation, HOUR))
     assert list(machines(simulation)) == ["four-1"]
@@ -208,7 +208,7 @@ def test_what_keeps_a_node(name: str) -> None:
 def test_an_annotation_lets_a_lone_pod_go() -> None:
     node = Node(name="n", allocatable={"cpu": 8000})
     safe = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
-    assert blocker(node, [replace(lone("a"), annotations=safe)], Allowances((), ())) == ""
+    assert eviction_blocker(node, [replace(lone("a"), annotations=safe)], EvictionAllowances((), ())) == ""
 
 
 @pytest.mark.parametrize(("volumes", "goes"), [("scratch,cache", True), ("cache", False)])
@@ -216,12 +216,12 @@ def test_an_annotation_lets_local_volumes_go(volumes: str, goes: bool) -> None:
     node = Node(name="n", allocatable={"cpu": 8000})
     pod = replace(lone("a"), job="Job/ml/a", template=replace(lone("a").template, local_volumes=("scratch",)))
     notes = {"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": volumes}
-    assert (blocker(node, [replace(pod, annotations=notes)], Allowances((), ())) == "") is goes
+    assert (eviction_blocker(node, [replace(pod, annotations=notes)], EvictionAllowances((), ())) == "") is goes
 
 
 def test_an_unhealthy_cluster_neither_grows_nor_shrinks() -> None:
     """Five of ten nodes do not answer; with a sixth one back it is healthy again, and the waiting pod gets its node."""
-    simulation = begin([], groups(replace(ONE, size=10, most=20)))
+    simulation = begin([], groups(replace(ONE, initial_size=10, max_size=20)))
     for number in range(1, 6):
         simulation.submit(FailNode(f"one-{number}"))
     submit(simulation, job("a", 4), job("b", 1))
@@ -261,19 +261,21 @@ def test_an_expander_takes_the_option_it_is_for(expander: Expander) -> None:
         option("loved", priority=7),
         option("tight", waste=0.1),
     ]
-    best = choose(options, expander, Random(1))
+    best = choose_option(options, expander, Random(1))
     assert best is not None
     assert best.group.name == CHOICES[expander]
-    same = choose([option("b"), option("a")], expander, Random(1))
+    same = choose_option([option("b"), option("a")], expander, Random(1))
     assert same is not None
     assert same.group.name == "a"
 
 
 def test_the_random_expander_takes_any_by_its_seed() -> None:
     options = [option(name) for name in "abcdef"]
-    taken = [choose(options, Expander.RANDOM, Random(seed)) for seed in range(30)]
+    taken = [choose_option(options, Expander.RANDOM, Random(seed)) for seed in range(30)]
     assert {one.group.name for one in taken if one is not None} == set("abcdef")
-    assert choose(options, Expander.RANDOM, Random(5)) == choose(options[::-1], Expander.RANDOM, Random(5))
+    assert choose_option(options, Expander.RANDOM, Random(5)) == choose_option(
+        options[::-1], Expander.RANDOM, Random(5)
+    )
 
 
 def option(
@@ -286,14 +288,14 @@ def option(
 def test_an_estimate_packs_the_largest_pods_first() -> None:
     template = Node(name="", allocatable={"cpu": 8000, "memory": 8 * GIB, "pods": 110})
     pods = [lone(name, 0, cpu=cpu) for name, cpu in (("a", 2000), ("b", 6000), ("c", 3000), ("d", 5000))]
-    found = estimate(ONE, template, 1.0, pods, 9)
+    found = estimate_scale_up(ONE, template, 1.0, pods, 9)
     assert found is not None
     assert (found.nodes, found.pods, found.cost) == (2, ("default/b", "default/d", "default/c", "default/a"), 2.0)
     assert found.waste == pytest.approx(0.0 + (16 - 4) / 16)
-    bounded = estimate(ONE, template, 1.0, pods, 1)
+    bounded = estimate_scale_up(ONE, template, 1.0, pods, 1)
     assert bounded is not None
     assert (bounded.nodes, bounded.pods) == (1, ("default/b", "default/a"))
-    assert estimate(ONE, template, 1.0, [lone("w", 0, cpu=9000)], 9) is None
+    assert estimate_scale_up(ONE, template, 1.0, [lone("w", 0, cpu=9000)], 9) is None
 
 
 # Requests for capacity
@@ -325,13 +327,13 @@ def test_an_atomic_request_gets_nodes_for_all_pods_before_the_workload_runs() ->
 
 
 def test_an_atomic_request_that_is_too_large_gets_nothing() -> None:
-    simulation = start(asking(ATOMIC), replace(groups(replace(ONE, most=2)), kueue=KueueConfig()))
+    simulation = start(asking(ATOMIC), replace(groups(replace(ONE, max_size=2)), kueue=KueueConfig()))
     submit(simulation, team_job("a", pods=3))
     assert (machines(after(simulation, HOUR)), where(simulation)) == ({}, {})
 
 
 def test_a_request_to_check_capacity_makes_no_nodes() -> None:
-    simulation = start(asking(CHECK), replace(groups(replace(ONE, size=2)), kueue=KueueConfig()))
+    simulation = start(asking(CHECK), replace(groups(replace(ONE, initial_size=2)), kueue=KueueConfig()))
     submit(simulation, team_job("fits", pods=2), team_job("waits"))
     after(simulation, TICK)
     assert sorted(where(simulation).values()) == ["one-1", "one-2"]
@@ -358,7 +360,7 @@ def test_karpenter_answers_no_request() -> None:
 
 
 def test_a_node_that_does_not_answer_goes_after_twenty_minutes() -> None:
-    simulation = begin([], groups(replace(ONE, size=1, least=1)))
+    simulation = begin([], groups(replace(ONE, initial_size=1, min_size=1)))
     submit(simulation, job("a"))
     simulation.submit(FailNode("one-1"))
     assert "one-1" in machines(after(simulation, 20 * MINUTE - SECOND))
@@ -371,11 +373,11 @@ def test_a_node_that_takes_pods_in_thought_stays() -> None:
     safe = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
     pods = {node.name: [replace(lone(f"p-{node.name}", 0), annotations=safe)] for node in nodes}
     rooms = [NodeFit(node, pods[node.name]) for node in nodes]
-    assert unneeded(nodes, pods, rooms, Allowances((), ()), AutoscalerPolicy()) == (["a", "c"], {})
+    assert find_unneeded(nodes, pods, rooms, EvictionAllowances((), ()), AutoscalerPolicy()) == (["a", "c"], {})
 
 
 def test_nodes_with_pods_go_one_after_the_other() -> None:
-    policy_of_three = replace(groups(replace(FOUR, size=3)), placement=PlacementPolicy(score="spread"))
+    policy_of_three = replace(groups(replace(FOUR, initial_size=3)), placement=PlacementPolicy(score="spread"))
     simulation = begin([], policy_of_three)
     submit(simulation, *(job(name, notes={"gpuconsole.io/checkpoint-on-notice": "1s"}) for name in "abc"))
     assert sorted(where(simulation).values()) == ["four-1", "four-2", "four-3"]
@@ -387,6 +389,6 @@ def test_nodes_with_pods_go_one_after_the_other() -> None:
 
 
 def test_ten_empty_nodes_go_at_once() -> None:
-    simulation = begin([], groups(replace(ONE, size=12, most=12)))
+    simulation = begin([], groups(replace(ONE, initial_size=12, max_size=12)))
     assert len(machines(after(simulation, TICK + 10 * MINUTE))) == 2
     assert len(machines(after(simulation, TICK))) == 0

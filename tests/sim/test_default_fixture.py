@@ -10,7 +10,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.manifests import load
 from gpuconsole.model.resources import gpus
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "scenarios" / "default.yaml"
 
@@ -19,7 +19,7 @@ FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "scenarios" / "defa
 def simulation() -> Simulation:
     loaded = load([FIXTURE])
     assert loaded.findings == ()
-    return build(load_scenario(loaded.scenario, FIXTURE.name, folder=FIXTURE.parent))
+    return build_simulation(load_scenario(loaded.scenario, FIXTURE.name, folder=FIXTURE.parent))
 
 
 @pytest.fixture(scope="module")

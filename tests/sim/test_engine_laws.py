@@ -19,7 +19,7 @@ from gpuconsole.model.gpus.mig_resources import division_of
 from gpuconsole.model.gpus.sharing import device, replicas
 from gpuconsole.model.job import BatchRules, JobPhase
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.controllers.batch_job import pieces, pod_duration
+from gpuconsole.sim.controllers.batch_job import count_pieces, pod_run_time
 from gpuconsole.sim.engine import Simulation
 from tests.support.engine_clusters import (
     EVERY,
@@ -263,8 +263,8 @@ def test_money_and_lost_work_add_up(make: Make, data: st.DataObject) -> None:
     for job in snapshot.jobs.all():
         # A job of Volcano may run with fewer pods than it asks for: what they do is not the whole of it.
         if job.phase is JobPhase.SUCCEEDED and isinstance(job.rules, BatchRules) and job.solo and job.duration:
-            once = pod_duration(job.rules, job.duration, job.pod_sets[0].count) / SECOND
-            done = pieces(job.rules, job.pod_sets[0].count) * once * books.gpus[job.key, job.pod_sets[0].name]
+            once = pod_run_time(job.rules, job.duration, job.pod_sets[0].count) / SECOND
+            done = count_pieces(job.rules, job.pod_sets[0].count) * once * books.gpus[job.key, job.pod_sets[0].name]
             assert books.worked[job.key] == pytest.approx(done + books.lost[job.key]), job.key
         elif job.phase is JobPhase.SUCCEEDED and job.duration is not None and job.volcano is None:
             gpus = sum(part.count * books.gpus[job.key, part.name] for part in job.pod_sets)

@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig, MultiKueueSettings
 from gpuconsole.scheduling.kueue.multikueue import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 from tests.support.sim_cluster import A100, START, USUAL, job, key_of, nodes, queue, run, submit, workload
 
@@ -214,7 +214,7 @@ def test_a_scenario_names_its_worker_clusters_and_what_happens_in_them() -> None
     scenario = load_scenario([{"clusters": {"east": {"objects": [node_n1]}}, "steps": steps}])
     (planned,) = scenario.steps
     assert planned.commands == (InCluster("east", Cordon("n1", True)), LoseCluster("east"))
-    simulation = build(scenario)
+    simulation = build_simulation(scenario)
     simulation.advance(scenario.start + MINUTE)
     assert simulation.clusters["east"].snapshot().nodes["n1"].unschedulable
 

@@ -9,7 +9,7 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.manifests import load_text
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.ui.yaml_view import as_manifest
 from tests.support.sample_manifests import errors_and_warnings
 
@@ -45,7 +45,7 @@ def flow(retain: str = "retain", **needs: str) -> Manifest:
 def start(*documents: Manifest, steps: tuple[Manifest, ...] = ()) -> tuple[Simulation, int]:
     engines = {"admission": "none", "placement": {"engine": "Volcano"}}
     scenario = load_scenario([{"engine": engines, "objects": [NODE, *documents], "steps": list(steps)}])
-    return build(scenario), scenario.start
+    return build_simulation(scenario), scenario.start
 
 
 def made(simulation: Simulation) -> dict[str, str]:

@@ -9,7 +9,7 @@ from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.scheduling.kai.config import KaiPolicy, UsagePolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build_simulation, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 
 CONF = "actions: allocate\ntiers:\n- plugins:\n  - name: proportion\n"
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_named(placement: dict[str, Any], problem: str) -> None
 
 def test_a_saved_simulation_goes_on_as_the_one_that_was_saved() -> None:
     scenario = read({"usage": {}}, objects=[NODE, QUEUE, pod("a", "1"), pod("b", "2")])
-    simulation = build(scenario)
+    simulation = build_simulation(scenario)
     simulation.advance(simulation.now + SECOND)
     again = Simulation.from_snapshot(simulation.snapshot(), policy=scenario.policy, seed=0)
     for each in (simulation, again):
@@ -86,4 +86,4 @@ def test_a_saved_simulation_goes_on_as_the_one_that_was_saved() -> None:
 
 def test_the_policy_is_kept_with_what_is_saved() -> None:
     policy = SimPolicy(placement=KaiPolicy(usage=UsagePolicy()))
-    assert build(read({"usage": {}})).policy.placement == policy.placement
+    assert build_simulation(read({"usage": {}})).policy.placement == policy.placement

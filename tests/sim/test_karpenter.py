@@ -12,10 +12,10 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.sim.autoscaling.disruption import allowed
-from gpuconsole.sim.autoscaling.evictions import Allowances
+from gpuconsole.sim.autoscaling.disruption import allowed_disruptions
+from gpuconsole.sim.autoscaling.evictions import EvictionAllowances
 from gpuconsole.sim.autoscaling.policy import SpotPolicy
-from gpuconsole.sim.autoscaling.provisioning import choose_offering, offers_of
+from gpuconsole.sim.autoscaling.provisioning import choose_offering, offerings_of
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.run_times import LogNormal
 from tests.support.autoscaled_clusters import (
@@ -186,7 +186,7 @@ BUDGETS: dict[str, tuple[tuple[NodePoolBudget, ...], str, int, int, int]] = {
 @pytest.mark.parametrize("name", BUDGETS)
 def test_a_budget(name: str) -> None:
     budgets, reason, total, disrupting, wanted = BUDGETS[name]
-    assert allowed(NodePool(name="p", budgets=budgets), reason, total, disrupting, MONDAY_NOON) == wanted
+    assert allowed_disruptions(NodePool(name="p", budgets=budgets), reason, total, disrupting, MONDAY_NOON) == wanted
 
 
 # Letting go
@@ -483,7 +483,7 @@ def test_spot_that_is_rarely_taken_back_is_preferred_to_what_is_hardly_cheaper()
         "  s.1: {cpu: 8, memory: 8Gi, onDemand: 9, spot: 0.40, interrupted: 20}\n"
         "  t.1: {cpu: 8, memory: 8Gi, onDemand: 9, spot: 0.42, interrupted: 5}\n"
     )
-    best = choose_offering(offers_of(pool("p", SPOT), sold), (), lambda offer: True, SpotPolicy())
+    best = choose_offering(offerings_of(pool("p", SPOT), sold), (), lambda offer: True, SpotPolicy())
     assert best is not None
     assert best.offering.key == "t.1/a/spot"
 
@@ -515,11 +515,11 @@ def test_a_budget_of_pods_lets_so_many_go(name: str) -> None:
         namespace="ml", name="b", selector=LabelSelector(), min_available=least, max_unavailable=most
     )
     pods = [Pod(namespace="ml", name=f"p{n}", phase=PodPhase.RUNNING) for n in range(3)]
-    allowances = Allowances((budget,), [*pods, Pod(namespace="other", name="x", phase=PodPhase.RUNNING)])
+    allowances = EvictionAllowances((budget,), [*pods, Pod(namespace="other", name="x", phase=PodPhase.RUNNING)])
     gone = 0
     for pod in pods:
         if not allowances.blocker(pod):
-            allowances.spend(pod)
+            allowances.note_eviction(pod)
             gone += 1
     assert gone == wanted
 

@@ -8,7 +8,7 @@ import pytest
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, SchedulerProfile
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build_simulation, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 
 CONF = """
@@ -72,7 +72,7 @@ def pod(name: str, gpus: int = 1, labels: dict[str, str] | None = None, **spec: 
 def running(placement: dict[str, Any], *steps: list[dict[str, Any]]) -> Simulation:
     engine = {"admission": "none", "placement": placement}
     made = [{"advanceSeconds": min(1, number) * 60, "create": things} for number, things in enumerate(steps)]
-    return build(load_scenario([{"engine": engine, "objects": [NODE], "steps": made}]))
+    return build_simulation(load_scenario([{"engine": engine, "objects": [NODE], "steps": made}]))
 
 
 def bound(simulation: Simulation) -> dict[str, int]:

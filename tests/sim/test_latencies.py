@@ -13,8 +13,8 @@ from gpuconsole.model.clock import MILLISECOND, SECOND, Span, parse_span
 from gpuconsole.sim import run_times as latencies
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import MEASURED, Latencies, LatencyDistribution, draw
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.run_times import MEASURED, Latencies, LatencyDistribution, random_for
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.sim.scenario_form import LatenciesForm, ScenarioError
 from tests.support.sim_cluster import two_teams
 
@@ -43,7 +43,7 @@ def test_draws_have_the_quantiles_of_their_distribution(step: str) -> None:
 
 def test_the_same_seed_and_names_draw_the_same() -> None:
     def five(seed: int, name: str) -> list[Span]:
-        random = draw(seed, "latency", name)
+        random = random_for(seed, "latency", name)
         return [MEASURED.status_update.sample(random) for _ in range(5)]
 
     assert five(1, "red/a") == five(1, "red/a")
@@ -157,7 +157,7 @@ def test_wrong_latencies_are_named_with_what_is_right(case: tuple[Any, str]) -> 
 
 def test_latencies_of_a_scenario_are_saved_with_its_simulation() -> None:
     scenario = load_scenario([{"latencies": {"bind": QUANTILES, "start": "30s"}}], objects=two_teams())
-    assert Simulation.load(build(scenario).save()).policy == scenario.policy
+    assert Simulation.load(build_simulation(scenario).save()).policy == scenario.policy
 
 
 def test_the_page_about_time_has_the_latencies_that_are_drawn() -> None:

@@ -57,7 +57,7 @@ def test_a_fork_to_look_ahead_with_goes_the_way_of_the_original(policy: SimPolic
     live(original, before)
     known = [workload.key for workload in original.snapshot().workloads.all()]
     asked = known[::2]
-    quieter = original.ahead(asked)
+    quieter = original.forecast_fork(asked)
     for simulation in (original, quieter):
         live(simulation, after)
         simulation.advance(simulation.now + HOUR)
@@ -130,7 +130,7 @@ def test_the_same_seed_gives_the_same_log_however_time_is_cut(policy: SimPolicy,
     while cut.now < end:
         cut.advance(min(end, cut.now + 13 * SECOND))
     while stepped.next_time is not None and stepped.next_time <= end:
-        stepped.step()
+        stepped.run_next_moment()
     events = whole.drain()
     assert cut.drain() == events
     assert stepped.drain()[: len(events)] == events
@@ -198,10 +198,10 @@ def test_counts_of_crews_are_those_of_their_pods(policy: SimPolicy, deeds: LIFE)
         for crew in loaded._world.groups.values():
             pods = [loaded._world.pod(key) for key in crew.pods]
             there = [pod for pod in pods if pod is not None and not pod.done]
-            assert crew.present == len(there)
-            assert crew.leaving == sum(1 for pod in there if pod.deleted)
+            assert crew.existing == len(there)
+            assert crew.terminating == sum(1 for pod in there if pod.deleted)
             assert crew.running == sum(1 for pod in there if pod.node and not pod.deleted)
-            assert crew.started == sum(1 for pod in there if pod.started and not pod.deleted)
+            assert crew.with_started_containers == sum(1 for pod in there if pod.started and not pod.deleted)
 
 
 @law

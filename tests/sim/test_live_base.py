@@ -63,7 +63,7 @@ def _without_readiness(thing: Object) -> Object:
 
 
 def on(footing: LiveBase) -> Simulation:
-    return run_to_end(Simulation.on(footing))
+    return run_to_end(Simulation.from_live_base(footing))
 
 
 def told(snapshot: Snapshot, policy: SimPolicy) -> LiveBase:
@@ -146,17 +146,17 @@ def test_what_nobody_says_of_pods_is_written_down_once_and_forgotten_when_the_cl
     assert {*map(type, written(footing))} == {Pod, Workload}
     known = on(footing).snapshot()
     assert written(footing) == []
-    assert list(footing.completed().objects()) == list(known.objects())
+    assert list(footing.completed_snapshot().objects()) == list(known.objects())
     first = next(iter(shown.pods.all()))
     said = replace(first, labels={**first.labels, "said": "since"})
     state = ClusterState.of(shown, ())
     state.apply(Applied(shown.time, said))
     run_to_end(footing.update(state.freeze()))
-    assert footing.completed().pods[first.key] is said
+    assert footing.completed_snapshot().pods[first.key] is said
     assert {thing.key for thing in written(footing)} == {first.key, known.pods[first.key].workload}
     assert on(footing).snapshot().pods[first.key] == replace(known.pods[first.key], labels=said.labels)
 
 
 def written(footing: LiveBase) -> list[Object]:
     """What is written down where a simulation begins, before anything is decided."""
-    return [event.object for event in run_to_end(footing.start_world()).out if isinstance(event, Applied)]
+    return [event.object for event in run_to_end(footing.start_world()).events if isinstance(event, Applied)]

@@ -9,7 +9,7 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import load_text
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.ui.yaml_view import as_manifest
 from tests.support.sample_manifests import errors_and_warnings
 
@@ -56,7 +56,7 @@ def ray_cron(**spec: Any) -> Manifest:
 def run(document: Manifest, minutes: int, engine: str = "kube-scheduler") -> Simulation:
     engines = {"admission": "none", "placement": {"engine": engine}}
     scenario = load_scenario([{"engine": engines, "objects": [NODE, document]}])
-    simulation = build(scenario)
+    simulation = build_simulation(scenario)
     simulation.advance(scenario.start + minutes * MINUTE)
     return simulation
 

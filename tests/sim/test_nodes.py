@@ -43,7 +43,7 @@ def test_without_room_elsewhere_the_job_waits_for_the_node() -> None:
     simulation.advance(START + 5 * MINUTE)
     simulation.drain()
     simulation.submit(FailNode("n1"))
-    simulation.schedule(START + 15 * MINUTE, RestoreNode("n1"))
+    simulation.schedule_commands(START + 15 * MINUTE, RestoreNode("n1"))
     assert [line for line in run(simulation, HOUR) if "waiting" not in line] == [
         "5:00 node-down n1",
         "5:00 pod-failed red/train lost 2400s NodeLost",

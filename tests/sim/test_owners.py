@@ -14,7 +14,7 @@ from gpuconsole.model.gpus.mig_resources import division_of
 from gpuconsole.model.gpus.sharing import device, replicas
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from tests.sim.test_sharing import A100, GPU, machine
 from tests.support.kube_cluster import template
 
@@ -38,7 +38,7 @@ def start(engine: str) -> Simulation:
     # Only kube-scheduler's rules know what fits beside the instances that are there.
     sharing = SHARING if engine == "kube-scheduler" else SHARING[:2]
     document = {"engine": {"admission": "none", "placement": ENGINES[engine], "sharing": sharing}, "objects": nodes}
-    return build(load_scenario([document]))
+    return build_simulation(load_scenario([document]))
 
 
 @pytest.mark.parametrize("engine", list(ENGINES))

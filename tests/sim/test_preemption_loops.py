@@ -17,7 +17,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.manifests import load
 from gpuconsole.model.manifests.loading import load_text
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from tests.support.random_placement import random_places, waiting
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "scenarios" / "default.yaml"
@@ -40,7 +40,7 @@ RUNS = 50
 
 def with_a_production_job() -> Simulation:
     """The default fixture with one production job, 17 seconds after its start."""
-    simulation = build(load_scenario(load([FIXTURE]).scenario, FIXTURE.name, folder=FIXTURE.parent))
+    simulation = build_simulation(load_scenario(load([FIXTURE]).scenario, FIXTURE.name, folder=FIXTURE.parent))
     simulation.advance(simulation.now + 17 * SECOND)
     simulation.submit(Submit(load_text(PRODUCTION_JOB).objects))
     simulation.drain()
@@ -57,7 +57,7 @@ def most_evicted(simulation: Simulation) -> int:
 @pytest.mark.usefixtures("measured_latencies")
 def test_no_workload_of_the_default_fixture_is_evicted_more_than_ten_times_whatever_the_latencies() -> None:
     simulation = with_a_production_job()
-    found = [most_evicted(simulation.with_other_latencies(run)) for run in range(RUNS)]
+    found = [most_evicted(simulation.fork_with_latency_run(run)) for run in range(RUNS)]
     assert (max(found) <= 10, len(set(found)) > 1) == (True, True), found
 
 

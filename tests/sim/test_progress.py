@@ -11,16 +11,16 @@ from gpuconsole.model.job import BatchRules, BatchStatus, FailureRule, Job, Succ
 from gpuconsole.model.jobs.batch import added, count_numbers, lacking, parse_intervals, shared, stands_in
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.sim.controllers.batch_job import (
-    DONE,
+    SUCCEEDED_ENDING,
     Failure,
     JobEnding,
-    failed,
+    count_pieces,
+    job_ending,
     next_pieces,
-    pieces,
-    pod_duration,
-    reclaimable,
-    succeeded,
-    verdict,
+    pod_run_time,
+    reclaimable_pods,
+    with_completed_piece,
+    with_failure,
 )
 
 
@@ -58,10 +58,10 @@ def test_which_pieces_come_next(name: str) -> None:
 
 
 ENDS: dict[str, tuple[BatchRules, dict[str, Any], int, JobEnding | None]] = {
-    "all pieces are done": (BatchRules(completions=3), {"completed": "0-2"}, 0, DONE),
+    "all pieces are done": (BatchRules(completions=3), {"completed": "0-2"}, 0, SUCCEEDED_ENDING),
     "some are not": (BatchRules(completions=3), {"completed": "0-1"}, 0, None),
-    "nothing is asked for": (BatchRules(completions=0), {}, 0, DONE),
-    "without completions the last pod ends it": (BatchRules(), {"completed": "0"}, 0, DONE),
+    "nothing is asked for": (BatchRules(completions=0), {}, 0, SUCCEEDED_ENDING),
+    "without completions the last pod ends it": (BatchRules(), {"completed": "0"}, 0, SUCCEEDED_ENDING),
     "which still runs": (BatchRules(), {"completed": "0"}, 1, None),
     "without completions and without a success": (BatchRules(), {}, 0, None),
     "some indexes failed for good": (
@@ -104,14 +104,14 @@ ENDS: dict[str, tuple[BatchRules, dict[str, Any], int, JobEnding | None]] = {
 @pytest.mark.parametrize("name", ENDS)
 def test_when_a_job_is_over(name: str) -> None:
     rules, status, active, want = ENDS[name]
-    assert verdict(job(**status), rules, 2, active) == want
+    assert job_ending(job(**status), rules, 2, active) == want
 
 
 def test_failures_beyond_the_limit_end_it() -> None:
     tired = replace(job(), failures=7)
     want = JobEnding(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
-    assert verdict(tired, BatchRules(completions=3), 2, 2) == want
-    assert verdict(replace(tired, failures=6), BatchRules(completions=3), 2, 2) is None
+    assert job_ending(tired, BatchRules(completions=3), 2, 2) == want
+    assert job_ending(replace(tired, failures=6), BatchRules(completions=3), 2, 2) is None
 
 
 EVICTED = Failure(pod="n/p", piece=1, disrupted=True)
@@ -124,54 +124,60 @@ OTHERS = FailureRule(action="FailJob", exit_codes=(42, 43), excluded=True)
 def test_what_a_failure_counts() -> None:
     plain = job()
     counted = replace(plain, failures=1)
-    assert failed(plain, BatchRules(), CRASHED) == (counted, None)
-    assert failed(plain, BatchRules(), EVICTED) == (counted, None)
-    assert failed(plain, BatchRules(failure_rules=(IGNORE,)), EVICTED) == (plain, None)
-    assert failed(plain, BatchRules(failure_rules=(IGNORE,)), CRASHED) == (counted, None)
-    assert failed(plain, BatchRules(failure_rules=(OTHERS,)), CRASHED) == (counted, None)
+    assert with_failure(plain, BatchRules(), CRASHED) == (counted, None)
+    assert with_failure(plain, BatchRules(), EVICTED) == (counted, None)
+    assert with_failure(plain, BatchRules(failure_rules=(IGNORE,)), EVICTED) == (plain, None)
+    assert with_failure(plain, BatchRules(failure_rules=(IGNORE,)), CRASHED) == (counted, None)
+    assert with_failure(plain, BatchRules(failure_rules=(OTHERS,)), CRASHED) == (counted, None)
     message = "Container main for pod n/p failed with exit code 42 matching FailJob rule at index 1"
     verdict = JobEnding(False, "PodFailurePolicy", message)
-    assert failed(plain, BatchRules(failure_rules=(IGNORE, FATAL)), CRASHED) == (plain, verdict)
+    assert with_failure(plain, BatchRules(failure_rules=(IGNORE, FATAL)), CRASHED) == (plain, verdict)
     fatal_eviction = FailureRule(action="FailJob", conditions=("DisruptionTarget",))
     message = "Pod n/p has condition DisruptionTarget matching FailJob rule at index 0"
     verdict = JobEnding(False, "PodFailurePolicy", message)
-    assert failed(plain, BatchRules(failure_rules=(fatal_eviction,)), EVICTED) == (plain, verdict)
+    assert with_failure(plain, BatchRules(failure_rules=(fatal_eviction,)), EVICTED) == (plain, verdict)
 
 
 def test_failures_of_an_index() -> None:
     own = BatchRules(indexed=True, completions=3, limit_per_index=1)
-    once, _ = failed(job(), own, CRASHED)
+    once, _ = with_failure(job(), own, CRASHED)
     assert once.batch == BatchStatus(failures={"1": 1})
-    twice, _ = failed(once, own, CRASHED)
+    twice, _ = with_failure(once, own, CRASHED)
     assert twice.batch == BatchStatus(failures={"1": 2}, failed="1")
     lost = replace(own, failure_rules=(FailureRule(action="FailIndex", exit_codes=(42,)),))
-    at_once, _ = failed(job(), lost, CRASHED)
+    at_once, _ = with_failure(job(), lost, CRASHED)
     assert at_once.batch.failed == "1"
 
 
 def test_a_success_forgets_what_was_saved_of_that_piece() -> None:
     before = job(saved={"0": MINUTE, "1": MINUTE}, completed="3")
-    assert succeeded(before, 1).batch == BatchStatus(saved={"0": MINUTE}, completed="1,3")
+    assert with_completed_piece(before, 1).batch == BatchStatus(saved={"0": MINUTE}, completed="1,3")
 
 
 def test_pods_share_the_time_of_the_whole_job_wave_after_wave() -> None:
-    assert pod_duration(BatchRules(completions=5), HOUR, 2) == 20 * MINUTE
-    assert pod_duration(BatchRules(completions=4), HOUR, 4) == HOUR
-    assert pod_duration(BatchRules(), HOUR, 4) == HOUR
-    assert pod_duration(BatchRules(completions=5, pod_duration=MINUTE), HOUR, 2) == MINUTE
-    assert pieces(BatchRules(completions=5, synced=True), 3) == 3
+    assert pod_run_time(BatchRules(completions=5), HOUR, 2) == 20 * MINUTE
+    assert pod_run_time(BatchRules(completions=4), HOUR, 4) == HOUR
+    assert pod_run_time(BatchRules(), HOUR, 4) == HOUR
+    assert pod_run_time(BatchRules(completions=5, pod_duration=MINUTE), HOUR, 2) == MINUTE
+    assert count_pieces(BatchRules(completions=5, synced=True), 3) == 3
 
 
 def test_no_share_is_shorter_than_a_second_unless_the_whole_job_is() -> None:
-    assert pod_duration(BatchRules(completions=2**31 - 1), HOUR, 4) == SECOND
-    assert pod_duration(BatchRules(completions=2**31 - 1), SECOND // 2, 4) == SECOND // 2
+    assert pod_run_time(BatchRules(completions=2**31 - 1), HOUR, 4) == SECOND
+    assert pod_run_time(BatchRules(completions=2**31 - 1), SECOND // 2, 4) == SECOND // 2
 
 
 def test_what_is_given_back() -> None:
     rules = BatchRules(completions=6)
-    assert [reclaimable(job(4, completed=done), rules) for done in ("", "0", "0-1", "0-2", "0-5")] == [0, 0, 0, 1, 4]
-    assert reclaimable(job(1, completed="0"), BatchRules(completions=1)) == 0
-    assert reclaimable(job(4, completed="0", failed="1-3"), rules) == 2
+    assert [reclaimable_pods(job(4, completed=done), rules) for done in ("", "0", "0-1", "0-2", "0-5")] == [
+        0,
+        0,
+        0,
+        1,
+        4,
+    ]
+    assert reclaimable_pods(job(1, completed="0"), BatchRules(completions=1)) == 0
+    assert reclaimable_pods(job(4, completed="0", failed="1-3"), rules) == 2
 
 
 def test_sets_of_numbers() -> None:

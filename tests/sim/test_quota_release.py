@@ -18,7 +18,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import MEASURED, Step
+from gpuconsole.sim.run_times import MEASURED, LatencyStep
 from tests.support import job_manifests
 from tests.support.job_manifests import Manifest, meta
 from tests.support.random_simulations import contents
@@ -276,8 +276,8 @@ def test_the_end_of_the_old_pods_does_not_disturb_the_new_ones(kind: str, policy
     after = victims(simulation.snapshot())
     assert after == [pod for pod in before if pod.uid not in old]
     crews = [crew for key, crew in simulation._world.groups.items() if "preemptor" not in key]
-    assert sum(crew.started for crew in crews) == len(after) == len(old)
-    assert [(crew.leaving, crew.missing, crew.waiting) for crew in crews] == [(0, 0, 0)] * len(crews)
+    assert sum(crew.with_started_containers for crew in crews) == len(after) == len(old)
+    assert [(crew.terminating, crew.missing, crew.without_node) for crew in crews] == [(0, 0, 0)] * len(crews)
     if kind != "Deployment":
         assert [line.split()[1] for line in run(simulation, 2 * HOUR)] == ["finished"]
 
@@ -299,9 +299,9 @@ class Range(NamedTuple):
     most: float
 
 
-def between(after: float, *steps: Step) -> Range:
+def between(after: float, *steps: LatencyStep) -> Range:
     """So long after the eviction, and then the steps of the controllers, one after the other."""
-    return Range(after, after + sum(MEASURED.of(step).max for step in steps) / SECOND)
+    return Range(after, after + sum(MEASURED.distribution(step).max for step in steps) / SECOND)
 
 
 RANGES = {
@@ -339,7 +339,7 @@ def test_with_the_measured_latencies_every_time_lies_in_the_range_of_the_rule(ki
         assert gone.least < seen.gone <= gone.most, seed
         # Pods that were made while the old ones terminated are bound when these are gone.
         first = max(seen.gone, seen.admitted)
-        makes: tuple[Step, ...] = () if seen.admitted < seen.gone - 2.1 else ("job_unsuspend", "pod_creation")
+        makes: tuple[LatencyStep, ...] = () if seen.admitted < seen.gone - 2.1 else ("job_unsuspend", "pod_creation")
         assert first < seen.running <= between(first, *makes, "bind", "start").most, seed
     if RANGES[kind].least == 0:
         assert 0.9 < median(releases) < 2

@@ -10,7 +10,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.volcano import NetworkTopology, PodGroup, RayGroup
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 
 GPU, GIB = "nvidia.com/gpu", 2**30
 QUEUE, PRIORITY = "volcano.sh/queue-name", "ray.io/priority-class-name"
@@ -124,7 +124,7 @@ def cluster_of(gpus: int, placement: dict[str, Any], *objects: dict[str, Any]) -
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": offer}}
     queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "ml"}}
     engine = {"admission": "none", "placement": placement}
-    return build(load_scenario([{"engine": engine, "objects": [node, queue, *objects]}]))
+    return build_simulation(load_scenario([{"engine": engine, "objects": [node, queue, *objects]}]))
 
 
 def seats(simulation: Simulation) -> list[bool]:

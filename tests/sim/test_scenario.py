@@ -11,7 +11,7 @@ from gpuconsole.model.commands import AnswerCheck, Delete, FailNode, Finish, Sub
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, Score
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy
 from gpuconsole.sim.run_times import LogNormal
-from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build_simulation, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 from gpuconsole.sim.strict_decode import convert
 from tests.support.sim_cluster import log, two_teams
@@ -45,7 +45,7 @@ def read(**keys: Any) -> Scenario:
 def test_an_empty_scenario_is_a_plain_cluster() -> None:
     scenario = load_scenario([], objects=two_teams())
     assert (scenario.start, scenario.seed, scenario.steps) == (parse_time("2026-01-05T08:00:00Z"), 0, ())
-    assert len(build(scenario).snapshot().nodes) == 2
+    assert len(build_simulation(scenario).snapshot().nodes) == 2
 
 
 def test_steps_become_commands_in_the_order_finish_delete_commands_create() -> None:
@@ -97,7 +97,7 @@ def test_what_is_planned_happens_at_its_time() -> None:
             {"advanceSeconds": 60, "delete": ["red/w"]},
         ],
     )
-    simulation = build(scenario)
+    simulation = build_simulation(scenario)
     simulation.advance(scenario.start + HOUR)
     assert log(simulation.drain()) == [
         "1:00 admitted red/w",
@@ -110,7 +110,7 @@ def test_what_is_planned_happens_at_its_time() -> None:
 def test_steps_of_one_moment_follow_each_other() -> None:
     second = {**WORKLOAD, "metadata": {"name": "late", "namespace": "red"}}
     scenario = read(wakeUpBatch="0s", steps=[{"create": [WORKLOAD]}, {"finish": ["red/w"]}, {"create": [second]}])
-    simulation = build(scenario)
+    simulation = build_simulation(scenario)
     simulation.advance(scenario.start)
     assert log(simulation.drain()) == [
         "0:00 admitted red/w",
@@ -155,8 +155,8 @@ def test_fair_sharing_and_gates_are_kueues() -> None:
 def test_nodes_are_made_where_there_are_none() -> None:
     objects = [thing for thing in two_teams() if type(thing).__name__ != "Node"]
     scenario = load_scenario([{"engine": {"capacity": {"gpusPerNode": 4}}}], objects=objects)
-    assert [node.gpus for node in build(scenario).snapshot().nodes.all()] == [4, 4]
-    assert [node.gpus for node in build(scenario, gpus_per_node=2).snapshot().nodes.all()] == [2, 2, 2, 2]
+    assert [node.gpus for node in build_simulation(scenario).snapshot().nodes.all()] == [4, 4]
+    assert [node.gpus for node in build_simulation(scenario, gpus_per_node=2).snapshot().nodes.all()] == [2, 2, 2, 2]
 
 
 def test_files_are_read_beside_the_scenario(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_files_are_read_beside_the_scenario(tmp_path: Path) -> None:
 
 def test_finished_work_is_removed_after_a_while() -> None:
     scenario = read(keepFinished="10m", durations="5m", steps=[{"create": [WORKLOAD]}])
-    simulation = build(scenario)
+    simulation = build_simulation(scenario)
     simulation.advance(scenario.start + 15 * MINUTE - 1)
     assert (len(simulation.snapshot().workloads), len(simulation.snapshot().pods)) == (1, 1)
     simulation.advance(scenario.start + 15 * MINUTE)

@@ -18,7 +18,7 @@ from gpuconsole.sim.autoscaling.policy import (
 )
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import LogNormal
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 
 SOLD = {"zones": ["a"], "types": {"c.1": {"cpu": 4, "memory": "8Gi", "onDemand": 0.5, "spot": {"a": 0.2}}}}
@@ -86,9 +86,9 @@ def test_the_cluster_autoscaler_is_read() -> None:
                 type="c.1",
                 zone="a",
                 capacity_type="spot",
-                least=1,
-                most=5,
-                size=2,
+                min_size=1,
+                max_size=5,
+                initial_size=2,
                 labels={"team": "ml"},
                 taints=(Taint("ml", "yes"),),
                 priority=7,
@@ -135,7 +135,7 @@ def test_no_nodes_are_made_from_quotas_where_an_autoscaler_makes_them() -> None:
     }
     counts = {
         kind: len(
-            build(
+            build_simulation(
                 load_scenario([{"objects": [flavor, queue], "engine": {"capacity": {"kind": kind, "catalogue": SOLD}}}])
             )
             .snapshot()

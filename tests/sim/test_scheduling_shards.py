@@ -12,7 +12,7 @@ from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.scheduling.kai.config import SchedulerFlags
 from gpuconsole.scheduling.kai.shards import configuration_of, flags_of, handles
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 
 POOL, QUEUE, GPU = "kai.scheduler/node-pool", "kai.scheduler/queue", "nvidia.com/gpu"
 Manifest = dict[str, Any]
@@ -52,7 +52,7 @@ def pod(name: str, of: str, pool: str = "", gpus: int = 1) -> Manifest:
 
 def played(*objects: Manifest, minutes: int = 2) -> Simulation:
     engine = {"admission": "none", "placement": {"engine": "KAI"}}
-    simulation = build(load_scenario([{"engine": engine, "objects": list(objects)}]))
+    simulation = build_simulation(load_scenario([{"engine": engine, "objects": list(objects)}]))
     simulation.advance(simulation.now + minutes * MINUTE)
     return simulation
 

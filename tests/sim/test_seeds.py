@@ -18,7 +18,7 @@ from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.autoscaling.policy import KarpenterPolicy, SpotPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.scenario import Scenario, build
+from gpuconsole.sim.scenario import Scenario, build_simulation
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "seeds"
 pytestmark = pytest.mark.skipif(not SHARED.exists(), reason="the seeds are not here")
@@ -36,7 +36,7 @@ def machines(count: int, gpus: int, **labels: str) -> list[Object]:
 
 
 def run(objects: list[Object], policy: SimPolicy) -> Simulation:
-    simulation = build(Scenario(objects=tuple(objects), policy=policy))
+    simulation = build_simulation(Scenario(objects=tuple(objects), policy=policy))
     simulation.advance(simulation.now + 2 * MINUTE)
     return simulation
 

@@ -91,7 +91,7 @@ def test_kueue_admits_each_replica_of_a_deployment_by_itself() -> None:
 def test_a_lost_replica_has_to_stand_in_the_queue_anew() -> None:
     simulation = served(service("Deployment", "web", 2, queue="lq"), queued=True)
     before = set(simulation.snapshot().workloads)
-    simulation.schedule(START + MINUTE, Delete("pods", "red/web-0"))
+    simulation.schedule_commands(START + MINUTE, Delete("pods", "red/web-0"))
     simulation.advance(START + 2 * MINUTE)
     after = set(simulation.snapshot().workloads)
     assert len(after) == 2

@@ -9,7 +9,7 @@ from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.prices import Prices
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 
 CATALOGUE = {
     "zones": ["a"],
@@ -52,7 +52,7 @@ def burst(capacity: object, sharing: object, jobs: list[dict[str, Any]]) -> Simu
         "objects": [POOL],
         "steps": [{"create": jobs}],
     }
-    simulation = build(load_scenario([document]))
+    simulation = build_simulation(load_scenario([document]))
     simulation.advance(simulation.now + 10 * MINUTE)
     return simulation
 
@@ -103,6 +103,6 @@ def test_nodes_that_are_made_from_flavors_share_their_gpus_too() -> None:
         },
     }
     document = {"engine": {"sharing": SLICED[0]}, "objects": [flavor, queue]}
-    simulation = build(load_scenario([document]))
+    simulation = build_simulation(load_scenario([document]))
     simulation.advance(simulation.now + HOUR)
     assert [node.allocatable["nvidia.com/gpu"] for node in simulation.snapshot().nodes.all()] == [32]

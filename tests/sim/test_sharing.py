@@ -11,7 +11,7 @@ from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.gpus.models import NETWORK_BANDWIDTH, NVLINK_BANDWIDTH, WIRING
 from gpuconsole.model.gpus.sharing import device
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 
 GPU = "nvidia.com/gpu"
@@ -38,7 +38,7 @@ def run(sharing: object, nodes: Iterable[dict[str, Any]], pods: Iterable[dict[st
         "objects": list(nodes),
         "steps": [{"create": list(pods)}],
     }
-    simulation = build(load_scenario([document]))
+    simulation = build_simulation(load_scenario([document]))
     simulation.advance(simulation.now + 1_000_000)
     return simulation
 
@@ -149,7 +149,7 @@ def test_a_running_pod_that_does_not_name_its_instances_is_given_some(engine: st
         },
         "objects": [machine(gpus=1, product=A100), running],
     }
-    simulation = build(load_scenario([document]))
+    simulation = build_simulation(load_scenario([document]))
     simulation.advance(simulation.now + 1_000_000)
     assert pod(simulation, "p").slices == (MigInstance(0, "1g.10gb", 0),)
 
@@ -157,7 +157,7 @@ def test_a_running_pod_that_does_not_name_its_instances_is_given_some(engine: st
 def test_a_node_that_joins_later_is_shared_alike() -> None:
     sharing = {"timeSlicing": {"resources": [{"replicas": 4}]}}
     document = {"engine": {"admission": "none", "sharing": sharing}, "steps": [{"create": [machine()]}]}
-    simulation = build(load_scenario([document]))
+    simulation = build_simulation(load_scenario([document]))
     simulation.advance(simulation.now + 1_000_000)
     assert offered(simulation) == {GPU: 8}
 
@@ -177,7 +177,7 @@ def test_a_file_of_mig_parted_divides_some_gpus(tmp_path: Path) -> None:
         "engine": {"admission": "none", "sharing": {"mig": {"config": "half", "configs": "mig.yaml"}}},
         "objects": [machine(product=A100)],
     }
-    simulation = build(load_scenario([document], folder=tmp_path))
+    simulation = build_simulation(load_scenario([document], folder=tmp_path))
     assert offered(simulation) == {GPU: 1, "nvidia.com/mig-3g.40gb": 2}
 
 
@@ -186,7 +186,7 @@ def test_how_gpus_are_joined_is_said_once_for_all_nodes_that_do_not_say_it() -> 
     own["metadata"]["annotations"] = {NETWORK_BANDWIDTH: "100"}
     links = {"wiring": "nvlink=0-1", "nvlink": 900, "network": 50}
     document = {"engine": {"capacity": {"links": links}}, "objects": [machine("n1"), own]}
-    nodes = build(load_scenario([document])).snapshot().nodes
+    nodes = build_simulation(load_scenario([document])).snapshot().nodes
     said = {WIRING: "nvlink=0-1", NVLINK_BANDWIDTH: "900"}
     assert dict(nodes["n1"].annotations) == said | {NETWORK_BANDWIDTH: "50"}
     assert dict(nodes["n2"].annotations) == said | {NETWORK_BANDWIDTH: "100"}

@@ -9,7 +9,7 @@ from gpuconsole.model.labels import Taint
 from gpuconsole.model.manifests import load_text
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue, FlavorQuotas, Quota, ResourceFlavor, ResourceGroup, Topology
-from gpuconsole.sim.scenario import build, complete, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario, with_generated_nodes
 from tests.support.sim_cluster import GPU, node
 
 H100 = ResourceFlavor(name="h100", node_labels={"accelerator": "h100-80gb"}, node_taints=(Taint("gpu", "present"),))
@@ -23,7 +23,7 @@ def pool(name: str, flavor: str, **amounts: int) -> ClusterQueue:
 
 
 def made(*objects: Object, gpus_per_node: int = 8) -> list[Node]:
-    return [thing for thing in complete(objects, gpus_per_node=gpus_per_node) if isinstance(thing, Node)]
+    return [thing for thing in with_generated_nodes(objects, gpus_per_node=gpus_per_node) if isinstance(thing, Node)]
 
 
 def test_nodes_hold_the_nominal_gpus_of_all_queues_rounded_up() -> None:
@@ -145,6 +145,6 @@ spec:
 def test_kueue_starts_jobs_with_a_topology_on_nodes_that_are_made(how: str, level: str) -> None:
     loaded = load_text(SAMPLE.replace("HOW", how).replace("LEVEL", level))
     scenario = load_scenario([], objects=loaded.objects)
-    simulation = build(scenario)
+    simulation = build_simulation(scenario)
     simulation.advance(scenario.start + MINUTE)
     assert [bool(pod.node) for pod in simulation.snapshot().pods.values()] == [True] * 3

@@ -9,7 +9,7 @@ from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import GpuMetric, NodeTelemetry, is_idle
-from gpuconsole.sim.telemetry import PERIOD, gpu_usage_pattern, measure
+from gpuconsole.sim.telemetry import PERIOD, gpu_usage_pattern, simulate_metrics
 
 START = 1_760_000_000_000_000
 LABELS = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
@@ -37,7 +37,7 @@ def snapshot(*things: Node | Pod, at: int = START + 60 * MINUTE) -> Snapshot:
 
 
 def told(*things: Node | Pod, at: int = START + 60 * MINUTE, seed: int = 1) -> NodeTelemetry:
-    (found,) = measure(snapshot(*things, at=at), seed)
+    (found,) = simulate_metrics(snapshot(*things, at=at), seed)
     return found
 
 
@@ -61,7 +61,7 @@ def test_the_same_moment_tells_the_same_and_another_seed_or_time_something_else(
 def test_each_node_tells_the_same_whoever_else_is_there() -> None:
     other = replace(NODE, name="b")
     alone = told(NODE, pod("train", 0))
-    both = list(measure(snapshot(other, NODE, pod("train", 0), pod("more", 0, node="b")), 1))
+    both = list(simulate_metrics(snapshot(other, NODE, pod("train", 0), pod("more", 0, node="b")), 1))
     assert alone in both
 
 
@@ -104,10 +104,10 @@ def test_mig_instances_have_no_utilisation_of_their_own() -> None:
 
 
 def test_a_node_that_is_down_tells_nothing() -> None:
-    assert list(measure(snapshot(replace(NODE, ready=False)), 1)) == []
+    assert list(simulate_metrics(snapshot(replace(NODE, ready=False)), 1)) == []
 
 
 def test_a_few_of_many_gpus_are_faulty() -> None:
     nodes = [replace(NODE, name=f"n{number}") for number in range(1000)]
-    codes = [value for one in measure(snapshot(*nodes), 1) for value in one.columns[GpuMetric.XID] if value]
+    codes = [value for one in simulate_metrics(snapshot(*nodes), 1) for value in one.columns[GpuMetric.XID] if value]
     assert 1 <= len(codes) <= 20

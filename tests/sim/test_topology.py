@@ -159,7 +159,7 @@ def test_a_patient_scheduler_waits_for_the_node_to_come_back() -> None:
     submit(simulation, in_one_rack(job("train", gpus=4, pods=2, duration=20 * MINUTE)))
     simulation.advance(START + 5 * MINUTE)
     simulation.submit(FailNode("n11"))
-    simulation.schedule(START + 8 * MINUTE, RestoreNode("n11"))
+    simulation.schedule_commands(START + 8 * MINUTE, RestoreNode("n11"))
     simulation.advance(START + 9 * MINUTE)
     workload = simulation.snapshot().workloads[key_of(simulation, "red/train")]
     assert workload.unhealthy_nodes == ()
@@ -241,7 +241,7 @@ def test_places_are_chosen_when_the_nodes_that_were_asked_for_are_there() -> Non
     waiting = simulation.snapshot().workloads[key]
     assert waiting.admission is not None
     assert (waiting.reserved, waiting.admitted, waiting.admission.pod_sets[0].delayed) == (True, False, "Pending")
-    simulation.schedule(START + MINUTE, Submit((racked("n11", "r1"), racked("n12", "r1"))))
+    simulation.schedule_commands(START + MINUTE, Submit((racked("n11", "r1"), racked("n12", "r1"))))
     simulation.advance(START + 90 * SECOND)
     ready = simulation.snapshot().workloads[key]
     assert [c.state for c in ready.checks] == ["Ready"]

@@ -276,7 +276,7 @@ def test_a_job_with_a_plugin_that_does_not_exist_gets_no_pods() -> None:
 def test_a_copy_and_a_saved_simulation_live_on_alike(at: int) -> None:
     job = train(on("PodFailed", "RestartJob", timeout="2m"))
     cluster = Cluster(job)
-    cluster.simulation.schedule(START + 10 * MINUTE, FailPod("red/train-worker-0"))
+    cluster.simulation.schedule_commands(START + 10 * MINUTE, FailPod("red/train-worker-0"))
     cluster.after(at * MINUTE)
     copies = (cluster.simulation.fork(), Simulation.load(cluster.simulation.save()))
     cluster.simulation.advance(START + 2 * HOUR)

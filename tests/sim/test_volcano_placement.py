@@ -9,7 +9,7 @@ from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build_simulation, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
 
 PREEMPTING = HELM_CONF.replace("allocate,", "allocate, preempt,")
@@ -82,7 +82,7 @@ def running(placement: dict[str, Any], *jobs: dict[str, Any]) -> Simulation:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": amounts}}
     engine = {"admission": "none", "placement": placement}
     steps = [{"advanceSeconds": 60 * number, "create": [one]} for number, one in enumerate(jobs)]
-    return build(load_scenario([{"engine": engine, "objects": [node], "durations": "1h", "steps": steps}]))
+    return build_simulation(load_scenario([{"engine": engine, "objects": [node], "durations": "1h", "steps": steps}]))
 
 
 def placed(simulation: Simulation) -> dict[str, tuple[int, ...]]:
@@ -130,7 +130,7 @@ def test_a_gang_that_has_to_be_close_lands_in_one_rack() -> None:
     conf = HELM_CONF + "  - name: network-topology-aware\n"
     engine = {"admission": "none", "placement": {"engine": "Volcano", "conf": conf}}
     steps = [{"create": [job("first", 1)]}, {"advanceSeconds": 60, "create": [near]}]
-    simulation = build(load_scenario([{"engine": engine, "objects": [*nodes, *racks], "steps": steps}]))
+    simulation = build_simulation(load_scenario([{"engine": engine, "objects": [*nodes, *racks], "steps": steps}]))
     simulation.advance(simulation.now + 2 * MINUTE)
     where = {pod.name: pod.node for pod in simulation.snapshot().pods.all()}
     assert where["first-w-0"] == "n0"
@@ -178,7 +178,7 @@ def test_the_queue_of_a_ray_cluster_holds_its_pods_back_by_its_label_alone() -> 
     objects = [node, queue("small", 1), queue("large", 2), ray("a", "small"), ray("b", "large")]
     engine = {"admission": "none", "placement": {"engine": "Volcano"}}
     scenario = load_scenario([{"engine": engine, "objects": objects}])
-    simulation = build(scenario)
+    simulation = build_simulation(scenario)
     simulation.advance(scenario.start + MINUTE)
     pods = simulation.snapshot().pods.values()
     assert sorted((pod.name, pod.node) for pod in pods) == [

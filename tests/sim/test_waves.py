@@ -53,7 +53,7 @@ def test_pods_come_in_waves_until_all_pieces_are_done() -> None:
 
 def test_pods_of_earlier_waves_go_with_their_job() -> None:
     deleted = waves(job("sweep", 2, 5))
-    deleted.schedule(START + 50 * MINUTE, Delete("jobs", "Job/red/sweep"))
+    deleted.schedule_commands(START + 50 * MINUTE, Delete("jobs", "Job/red/sweep"))
     deleted.advance(START + HOUR)
     assert pods_of(deleted) == {}
     expired = waves(job("sweep", 2, 5, ttlSecondsAfterFinished=600))
@@ -99,7 +99,7 @@ def test_pods_of_a_gang_work_only_together() -> None:
 
 def test_a_pod_that_fails_is_made_again_and_begins_anew_while_the_others_go_on() -> None:
     simulation = waves(job("sweep", 2, 2))
-    simulation.schedule(START + 30 * MINUTE, FailPod("red/sweep-1"))
+    simulation.schedule_commands(START + 30 * MINUTE, FailPod("red/sweep-1"))
     assert run(simulation, 2 * HOUR) == [
         "0:00 started Job/red/sweep",
         "30:00 pod-failed red/sweep-1 lost 1800s Error",
@@ -110,7 +110,7 @@ def test_a_pod_that_fails_is_made_again_and_begins_anew_while_the_others_go_on()
 
 def test_checkpoints_are_each_pods_own() -> None:
     simulation = waves(job("sweep", 2, 2, notes={"duration": "1h", "checkpoint_interval": "10m"}))
-    simulation.schedule(START + 35 * MINUTE, FailPod("red/sweep-1"))
+    simulation.schedule_commands(START + 35 * MINUTE, FailPod("red/sweep-1"))
     assert run(simulation, 2 * HOUR) == [
         "0:00 started Job/red/sweep",
         "35:00 pod-failed red/sweep-1 lost 300s Error",
@@ -120,8 +120,8 @@ def test_checkpoints_are_each_pods_own() -> None:
 
 def test_a_job_gives_up_after_its_last_failure() -> None:
     simulation = waves(job("sweep", 2, 2, backoffLimit=1))
-    simulation.schedule(START + MINUTE, FailPod("red/sweep-0"))
-    simulation.schedule(START + 2 * MINUTE, FailPod("red/sweep-0"))
+    simulation.schedule_commands(START + MINUTE, FailPod("red/sweep-0"))
+    simulation.schedule_commands(START + 2 * MINUTE, FailPod("red/sweep-0"))
     lines = run(simulation, HOUR)
     assert lines[-1] == "2:00 failed Job/red/sweep"
     assert the(simulation).phase is JobPhase.FAILED
@@ -131,7 +131,7 @@ def test_a_job_gives_up_after_its_last_failure() -> None:
 def test_indexes_fail_for_themselves_where_each_has_its_own_limit() -> None:
     own: dict[str, Any] = {"completionMode": "Indexed", "backoffLimitPerIndex": 0}
     simulation = waves(job("sweep", 2, 3, **own))
-    simulation.schedule(START + MINUTE, FailPod("red/sweep-0"))
+    simulation.schedule_commands(START + MINUTE, FailPod("red/sweep-0"))
     # The hour of three pieces by two is half an hour each; the third one waits for the back-off.
     assert run(simulation, 2 * HOUR)[-1] == "31:10 failed Job/red/sweep"
     status = the(simulation).batch
@@ -141,7 +141,7 @@ def test_indexes_fail_for_themselves_where_each_has_its_own_limit() -> None:
 def test_too_many_failed_indexes_end_the_job() -> None:
     own: dict[str, Any] = {"completionMode": "Indexed", "backoffLimitPerIndex": 0, "maxFailedIndexes": 0}
     simulation = waves(job("sweep", 2, 4, **own))
-    simulation.schedule(START + MINUTE, FailPod("red/sweep-0"))
+    simulation.schedule_commands(START + MINUTE, FailPod("red/sweep-0"))
     assert run(simulation, 2 * HOUR)[-1] == "1:00 failed Job/red/sweep"
 
 
@@ -151,20 +151,20 @@ FATAL = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}
 
 def test_pods_that_are_evicted_count_as_failed() -> None:
     simulation = waves(job("sweep", 2, 2, backoffLimit=0))
-    simulation.schedule(START + MINUTE, FailNode("n1"))
+    simulation.schedule_commands(START + MINUTE, FailNode("n1"))
     assert run(simulation, HOUR)[-1] == "1:00 failed Job/red/sweep"
 
 
 def test_a_failure_policy_may_ignore_that() -> None:
     simulation = waves(job("sweep", 2, 2, backoffLimit=0, podFailurePolicy={"rules": [EVICTED]}))
-    simulation.schedule(START + MINUTE, FailNode("n1"))
+    simulation.schedule_commands(START + MINUTE, FailNode("n1"))
     assert run(simulation, 2 * HOUR)[-1] == "61:00 finished Job/red/sweep"
     assert the(simulation).failures == 0
 
 
 def test_a_failure_policy_may_end_the_job_at_once() -> None:
     simulation = waves(job("sweep", 2, 2, podFailurePolicy={"rules": [FATAL]}))
-    simulation.schedule(START + MINUTE, FailPod("red/sweep-0"))
+    simulation.schedule_commands(START + MINUTE, FailPod("red/sweep-0"))
     simulation.advance(START + HOUR)
     ended = [event for event in simulation.drain() if getattr(event, "what", "") == "failed"]
     assert [event.message for event in ended] == [  # type: ignore[union-attr]
@@ -206,7 +206,7 @@ def test_who_takes_over_a_cluster_counts_the_failures_that_the_pods_of_an_index_
     ]
     twin = adopted(simulation, *told)
     for name in ("sweep-0", "sweep-1"):
-        twin.schedule(START + 2 * MINUTE, FailPod(f"red/{name}"))
+        twin.schedule_commands(START + 2 * MINUTE, FailPod(f"red/{name}"))
     twin.advance(START + 3 * MINUTE)
     assert (the(twin).batch.failed, the(twin).batch.failures) == ("0", {"0": 2, "1": 1})
 
@@ -230,8 +230,8 @@ def test_a_job_goes_some_time_after_its_end_with_its_pods() -> None:
 
 def test_a_job_is_suspended_and_goes_on() -> None:
     simulation = waves(job("sweep", 2, 4, notes={"duration": "1h", "checkpoint_interval": "1m"}))
-    simulation.schedule(START + 10 * MINUTE, SetActive("red/sweep", False))
-    simulation.schedule(START + 20 * MINUTE, SetActive("red/sweep", True))
+    simulation.schedule_commands(START + 10 * MINUTE, SetActive("red/sweep", False))
+    simulation.schedule_commands(START + 20 * MINUTE, SetActive("red/sweep", True))
     assert run(simulation, 2 * HOUR) == [
         "0:00 started Job/red/sweep",
         "10:00 evicted Job/red/sweep Suspended",
@@ -242,7 +242,7 @@ def test_a_job_is_suspended_and_goes_on() -> None:
 
 def test_without_completions_no_pod_is_made_again_after_the_first_success() -> None:
     simulation = waves(job("sweep", 2))
-    simulation.schedule(START + HOUR - MINUTE, Delete("pods", "red/sweep-1"))
+    simulation.schedule_commands(START + HOUR - MINUTE, Delete("pods", "red/sweep-1"))
     lines = run(simulation, 3 * HOUR)
     # The deleted pod begins anew and needs its hour; the job waits for it.
     assert lines[-1] == "119:30 finished Job/red/sweep"
@@ -251,7 +251,7 @@ def test_without_completions_no_pod_is_made_again_after_the_first_success() -> N
 
 def test_a_job_can_be_finished_by_command() -> None:
     simulation = waves(job("sweep", 2, 4))
-    simulation.schedule(START + MINUTE, Finish("red/sweep"))
+    simulation.schedule_commands(START + MINUTE, Finish("red/sweep"))
     assert run(simulation, HOUR) == ["0:00 started Job/red/sweep", "1:00 finished Job/red/sweep"]
 
 
@@ -272,8 +272,8 @@ def test_kueue_gets_back_what_the_last_wave_does_not_need() -> None:
 def test_an_evicted_job_keeps_the_pieces_that_are_done() -> None:
     simulation = start(two_teams())
     submit(simulation, *read(job("sweep", 4, 8, queue="lq")))
-    simulation.schedule(START + 40 * MINUTE, SetActive(key_of(simulation, "red/sweep"), False))
-    simulation.schedule(START + 50 * MINUTE, SetActive(key_of(simulation, "red/sweep"), True))
+    simulation.schedule_commands(START + 40 * MINUTE, SetActive(key_of(simulation, "red/sweep"), False))
+    simulation.schedule_commands(START + 50 * MINUTE, SetActive(key_of(simulation, "red/sweep"), True))
     lines = run(simulation, 3 * HOUR)
     assert lines[-1] == "80:00 finished red/sweep"
     assert the(simulation).batch.completed == "0-7"

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE, Span
-from gpuconsole.sim.controllers.work import WorkTask, end_of
+from gpuconsole.sim.controllers.work import WorkTask, work_end
 
 
 @pytest.mark.parametrize(
@@ -12,12 +12,12 @@ from gpuconsole.sim.controllers.work import WorkTask, end_of
         (WorkTask(3 * HOUR), HOUR, 2 * HOUR),
         (WorkTask(3 * HOUR), 4 * HOUR, 0),
         (WorkTask(3 * HOUR, done=HOUR), HOUR, HOUR),
-        (WorkTask(HOUR, drawn=True), 20 * MINUTE, 40 * MINUTE),
-        (WorkTask(HOUR, drawn=True), HOUR, 0),
-        (WorkTask(HOUR, drawn=True), HOUR + MINUTE, 59 * MINUTE),
-        (WorkTask(HOUR, drawn=True), 5 * HOUR, 3 * HOUR),
-        (WorkTask(HOUR, drawn=True), 9 * HOUR, 7 * HOUR),
-        (WorkTask(HOUR, done=2 * HOUR, drawn=True), 2**12 * 1_000_000 - 1, 1),
+        (WorkTask(HOUR, is_drawn=True), 20 * MINUTE, 40 * MINUTE),
+        (WorkTask(HOUR, is_drawn=True), HOUR, 0),
+        (WorkTask(HOUR, is_drawn=True), HOUR + MINUTE, 59 * MINUTE),
+        (WorkTask(HOUR, is_drawn=True), 5 * HOUR, 3 * HOUR),
+        (WorkTask(HOUR, is_drawn=True), 9 * HOUR, 7 * HOUR),
+        (WorkTask(HOUR, done=2 * HOUR, is_drawn=True), 2**12 * 1_000_000 - 1, 1),
     ],
     ids=[
         "known",
@@ -35,4 +35,4 @@ def test_drawn_work_that_runs_for_longer_takes_twice_as_long_as_was_thought(
     task: WorkTask, runs: Span, left: Span
 ) -> None:
     now = 100 * HOUR
-    assert end_of(task, now - runs, now) == now + left
+    assert work_end(task, now - runs, now) == now + left

@@ -6,7 +6,7 @@ import yaml
 
 from gpuconsole.model.clock import MINUTE, Span
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from tests.insight.test_device_units import GPU, KINDS, QUEUE, Kind
 
 Manifest = dict[str, Any]
@@ -118,7 +118,7 @@ def document(name: str, *steps: Manifest) -> Manifest:
 
 def lent(name: str, *steps: Manifest, after: Span = 60 * MINUTE) -> Simulation:
     """The scenario run for an hour, or for `after`."""
-    simulation = build(load_scenario([document(name, *steps)]))
+    simulation = build_simulation(load_scenario([document(name, *steps)]))
     simulation.advance(simulation.now + after)
     return simulation
 

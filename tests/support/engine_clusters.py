@@ -27,7 +27,7 @@ from gpuconsole.model.commands import (
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.objects import Object
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import Scenario, build, load_scenario
+from gpuconsole.sim.scenario import Scenario, build_simulation, load_scenario
 
 Deed = Callable[[Simulation], None]
 Life = list[tuple[Span, Deed]]
@@ -211,7 +211,7 @@ _SCENARIOS: dict[Make, Scenario] = {}
 
 def fresh(make: Make, seed: int = 3) -> Simulation:
     """A simulation of this make, at its beginning."""
-    return build(_known(make), seed=seed)
+    return build_simulation(_known(make), seed=seed)
 
 
 def _known(make: Make) -> Scenario:

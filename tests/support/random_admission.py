@@ -51,7 +51,7 @@ def random_rehearsal(seed: int) -> AdmissionSimulator:
             running = sorted(key for key, w in rehearsal.workloads.items() if w.reserved and not w.finished)
             if running:
                 rehearsal.finish(random.choice(running))
-                rehearsal.wake()
+                rehearsal.requeue_inadmissible()
     rest(rehearsal)
     if random.random() < 0.1:
         rehearsal.apply(_workload(random, "late", random.choice(names), 99, placed))
@@ -66,12 +66,12 @@ def rest(rehearsal: AdmissionSimulator) -> None:
 
 def resting(rehearsal: AdmissionSimulator, most: int = 400) -> Iterator[None]:
     """One cycle after another as the bare mode runs them: until one decides nothing and changes nobody's place."""
-    rehearsal.wake()
+    rehearsal.requeue_inadmissible()
     for _ in range(most):
         before = _active(rehearsal)
         if not rehearsal.session.has_active:
             return
-        moved = any(isinstance(decision, Admit | Preempt) for decision in rehearsal.cycle())
+        moved = any(isinstance(decision, Admit | Preempt) for decision in rehearsal.run_cycle())
         yield
         if not moved and before == _active(rehearsal):
             return

@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.scenario import build, load_scenario
+from gpuconsole.sim.scenario import build_simulation, load_scenario
 from tests.support.engine_clusters import GPU
 
 MAKES: tuple[dict[str, Any], ...] = ({}, {"engine": "Volcano"}, {"engine": "KAI"})
@@ -20,7 +20,7 @@ def random_places(seed: int) -> Simulation:
     things += _queues(engine)
     things += [_job(random, f"j{number}", engine) for number in range(random.randint(3, 6))]
     document = {"engine": {"admission": "none", "placement": placement}, "seed": 1, "objects": things}
-    simulation = build(load_scenario([document]))
+    simulation = build_simulation(load_scenario([document]))
     simulation.advance(simulation.now + 2 * MINUTE)
     return simulation
 

@@ -149,7 +149,7 @@ def run(simulation: Simulation, span: Span) -> list[str]:
 def at(simulation: Simulation, *timed: tuple[Span, Command]) -> None:
     """Schedule commands by their distance from the start."""
     for span, command in timed:
-        simulation.schedule(START + span, command)
+        simulation.schedule_commands(START + span, command)
 
 
 QUIET = (HistoryEventKind.PENDING, HistoryEventKind.POD_BOUND, HistoryEventKind.SUBMITTED)

@@ -56,14 +56,14 @@ class Family:
             seen.clear()
             seen.update((entry.request.workload.key, dominant_blocker(entry)) for entry in entries)
 
-        for number, (mine, theirs) in enumerate(zip(run.cycles(look), want["cycles"], strict=False)):
+        for number, (mine, theirs) in enumerate(zip(run.run_cycles(look), want["cycles"], strict=False)):
             self.cycles += 1
             where = f"{scenario['name']} cycle {number}"
             if _decided(mine) != _decided(theirs):
                 self.misses.append(f"{where}: other decisions")
                 return
             self.alike += 1
-            self._compare_codes(where, run.rehearsal, seen, theirs)
+            self._compare_codes(where, run.simulator, seen, theirs)
             self._compare_victims(where, mine, theirs)
 
     def _compare_codes(
@@ -107,7 +107,7 @@ def _decided(cycle: Document) -> dict[str, Any]:
 
 def _said(rehearsal: AdmissionSimulator, key: str, message: str) -> PendingReason:
     """What Kueue's message says, in one code."""
-    queue = rehearsal.queue_of(key)
+    queue = rehearsal.cluster_queue_of(key)
     return dominant(read_kueue(message), resource_groups(queue) if queue is not None else {})
 
 

@@ -486,15 +486,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "checkpoints ignored: an eviction loses everything",
         f"{CONTROLLERS}/work.py",
-        "return ran - ran % todo.checkpoint if todo.checkpoint else 0",
+        "return ran - ran % work_task.checkpoint if work_task.checkpoint else 0",
         "return 0",
         SIM_TESTS,
     ),
     Mutant(
         "lost work is not counted",
         f"{CONTROLLERS}/work.py",
-        "return _price(world, group, ran - safe)",
-        "return NOTHING",
+        "return _loss_of_group(world, group, ran - safe)",
+        "return NO_LOSS",
         SIM_TESTS,
     ),
     Mutant(
@@ -542,7 +542,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a Job that started again loses a pod when an old pod of it has ended",
         "gpuconsole/sim/world.py",
-        "    return not (pod.deleted and pod.created < group.formed)\n",
+        "    return not (pod.deleted and pod.created < group.created)\n",
         "    return True\n",
         QUOTA_RELEASE_TESTS,
     ),
@@ -563,7 +563,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a pod's checkpoints ignored where pods work each for itself",
         f"{CONTROLLERS}/work.py",
-        "        safe = _safe(todo, ran, notice)\n",
+        "        safe = _checkpointed(work_task, ran, notice)\n",
         "        safe = 0\n",
         SIM_TESTS,
     ),
@@ -647,7 +647,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "who was refused by a ResourceQuota never tries again",
         f"{CONTROLLERS}/admission_plugins.py",
-        "_let_try_again(world, namespace)",
+        "_schedule_retries(world, namespace)",
         "pass",
         ("tests/sim/test_resource_quotas.py",),
     ),

@@ -55,7 +55,7 @@ from gpuconsole.sim.scenario_form import (
     StepForm,
     StreamForm,
     UsageForm,
-    camel,
+    to_camel_case,
 )
 from gpuconsole.ui.actions import ACTIONS, Action, Scope
 from gpuconsole.ui.actions.keys import spell
@@ -441,8 +441,8 @@ def _command_structs() -> list[type[Struct]]:
 
 
 def _command_fields(struct: type[Struct]) -> str:
-    required = [code(camel(one.name)) for one in structs.fields(struct) if one.required]
-    optional = [code(camel(one.name)) for one in structs.fields(struct) if not one.required]
+    required = [code(to_camel_case(one.name)) for one in structs.fields(struct) if one.required]
+    optional = [code(to_camel_case(one.name)) for one in structs.fields(struct) if not one.required]
     return ", ".join([*required, *([f"[{', '.join(optional)}]"] if optional else [])])
 
 
@@ -473,7 +473,7 @@ def instance_types() -> str:
     """The keys of an instance type in a catalogue."""
     elsewhere = ("name", "product", "gpu_memory")
     rows = [
-        (code(camel(one.name)), meaning(InstanceType, one.name))
+        (code(to_camel_case(one.name)), meaning(InstanceType, one.name))
         for one in structs.fields(InstanceType)
         if one.name not in elsewhere
     ]

@@ -23,7 +23,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import CronRules, Job
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload, anew
-from gpuconsole.sim.run_times import ObservedRun, WorkKind, draw, learn
+from gpuconsole.sim.run_times import ObservedRun, WorkKind, learn_run_times, random_for
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -275,14 +275,14 @@ def start_steps(
     """
     snapshot = simulation.snapshot()
     waits, parts = _waiting_pods(snapshot, workloads), _parts(snapshot, workloads)
-    run_times = learn(known.runs, known.lasted(simulation.progress()))
+    run_times = learn_run_times(known.runs, known.lasted(simulation.progress()))
     end = simulation.now + horizon
     found: dict[str, list[Time]] = {key: [] for key in workloads}
     for number in range(runs):
         came: dict[str, Time] = {}
         left = {pod: key for key, pods in waits.items() for pod in pods}
         bound = {key: set(part.placed) for key, part in parts.items()}
-        for lines in life(simulation.estimating(run_times, seed + number), known, end):
+        for lines in life(simulation.estimating_fork(run_times, seed + number), known, end):
             for line in lines:
                 if line.workload in parts:
                     if _complete(line, bound[line.workload], parts[line.workload]):
@@ -357,7 +357,7 @@ def life(twin: "Simulation", known: WorkloadHistory, end: Time) -> Iterator[list
     while twin.now < end:
         ahead = min(end, twin.now + _AHEAD)
         while due is not None and due.time <= ahead:
-            twin.schedule(due.time, Submit((due.workload,)))
+            twin.schedule_commands(due.time, Submit((due.workload,)))
             due = next(coming, None)
         twin.advance(ahead)
         yield [event for event in twin.drain() if isinstance(event, HistoryEvent)]
@@ -374,7 +374,7 @@ def again(known: WorkloadHistory, end: Time, seed: int) -> Iterator[PastSubmissi
         return
     begin, number = known.time, 0
     while begin < end:
-        chance = draw(seed, "arrivals", number)
+        chance = random_for(seed, "arrivals", number)
         if days > 1:
             first = known.time - DAY * (1 + chance.randrange(days))
             parts = [(first, first + block, begin)]

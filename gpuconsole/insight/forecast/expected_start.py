@@ -32,7 +32,7 @@ from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase
-from gpuconsole.sim.run_times import WorkKind, learn
+from gpuconsole.sim.run_times import WorkKind, learn_run_times
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -191,7 +191,7 @@ def _answered(
     subject = _subject(snapshot, answer.workload)
     # As in the simulation: work that Kueue does not queue is grouped by namespace and size only.
     queue = answer.queue if answer.workload in snapshot.workloads else ""
-    group, curve = learn(known.runs, {}).curve(WorkKind(subject.namespace, queue, answer.gpus))
+    group, curve = learn_run_times(known.runs, {}).curve(WorkKind(subject.namespace, queue, answer.gpus))
     start = estimate(found)
     return replace(
         answer,

@@ -22,7 +22,7 @@ from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kube.filters import node_refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
 from gpuconsole.scheduling.kueue.config import KueueConfig, transformed, without_excluded
-from gpuconsole.sim.autoscaling.provisioning import NodeFit, Pools, offers_of, plan
+from gpuconsole.sim.autoscaling.provisioning import NodeFit, Pools, offerings_of, plan_nodes
 
 ON_EVERY_NODE = (
     HOSTNAME,
@@ -287,7 +287,7 @@ def _held(nodes: Sequence[Node], shape: PodClass, count: int) -> int:
     held = 0
     for node in nodes:
         room = NodeFit(node)
-        while held < count and room.take(shape):
+        while held < count and room.place(shape):
             held += 1
     return held
 
@@ -324,7 +324,7 @@ def lint_provisioning(facts: LintFacts) -> Iterator[LintFinding]:
         return
     catalogue = facts.engines.catalogue
     selling = catalogue is not None and catalogue.types
-    offers = {pool.name: offers_of(pool, catalogue) for pool in pools} if catalogue is not None and selling else {}
+    offers = {pool.name: offerings_of(pool, catalogue) for pool in pools} if catalogue is not None and selling else {}
     for work in facts.work:
         for pod_set in work.pod_sets:
             if selling:
@@ -340,7 +340,7 @@ def _provisioning_refused(facts: LintFacts, work: Work, pod_set: PodSet, pools: 
     """Find pods for which Karpenter provisions no node, with its reasons."""
     pod = Pod(name=pod_set.name, template=pod_set.template)
     rooms = [NodeFit(node) for node in facts.snapshot.nodes.all()]
-    reason = plan([pod], rooms, pools, PodClasses()).failed.get(pod.key, "")
+    reason = plan_nodes([pod], rooms, pools, PodClasses()).failed.get(pod.key, "")
     if EXCEEDED in reason:
         yield _limited(work, pod_set, {pool.name: reason for pool in pools.ordered if pool.limits})
     elif reason:

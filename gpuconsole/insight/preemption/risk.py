@@ -39,7 +39,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, Workload, phase
 from gpuconsole.sim.autoscaling.policy import INTERRUPTED, MONTH, SPOT_INTERRUPTION, FixedCapacity
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import draw, learn
+from gpuconsole.sim.run_times import learn_run_times, random_for
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -151,7 +151,7 @@ class SpotInterruptions(Struct, frozen=True, kw_only=True):
         found = []
         for node, rate in self.per_hour.items():
             if rate > 0:
-                time = start + round(draw(seed, "spot interruption", node).expovariate(rate) * HOUR)
+                time = start + round(random_for(seed, "spot interruption", node).expovariate(rate) * HOUR)
                 if time < end:
                     found.append((time, node))
         return found
@@ -352,7 +352,7 @@ def eviction_risk_steps(
     end, over = snapshot.time + horizon, 0
     answer: Risk | None = None
     while over < runs and (answer is None or budget.spent() < 1):
-        life = chances.life(draw(seed, "risk", over).getrandbits(48), end, budget)
+        life = chances.life(random_for(seed, "risk", over).getrandbits(48), end, budget)
         # The first run determines the horizon of all runs.
         for reached in life.advancing(budget.part(min(runs, FEWEST)) if answer is None else _OVERTIME):
             yield EvictionRiskProgress(runs=over, reached=reached - snapshot.time)
@@ -407,7 +407,7 @@ class _Chances:
         self._streams = simulation.policy.arrivals
         self._known = replace(workload_history(snapshot, lines), shortest=_RECORDED)
         self._spot = spot_interruptions(snapshot, simulation.policy, lines or snapshot.recent)
-        self._run_times = learn(self._known.runs, self._known.lasted(simulation.progress()))
+        self._run_times = learn_run_times(self._known.runs, self._known.lasted(simulation.progress()))
         self.assumptions = (
             STREAM_RUN_TIMES if self._streams else run_time_assumption(self._known),
             self._arrivals(snapshot.time),
@@ -419,9 +419,9 @@ class _Chances:
 
     def life(self, seed: int, end: Time, budget: _Budget) -> "_Life":
         """Return one run of the cluster until `end`."""
-        twin = self._simulation.estimating(self._run_times, seed, redraw=True)
+        twin = self._simulation.estimating_fork(self._run_times, seed, redraw=True)
         for time, node in self._spot.sample(seed, twin.now, end):
-            twin.schedule(time, InterruptSpot(node))
+            twin.schedule_commands(time, InterruptSpot(node))
         return _Life(twin, again(self._known, end, seed) if not self._streams else iter(()), end, budget)
 
     def _arrivals(self, now: Time) -> str:
@@ -457,9 +457,9 @@ class _Life:
         while self.reached == self._begun or (self.reached < self._end and self._budget.spent() < most):
             ahead = min(self._end, self.reached + _STEP)
             while due is not None and due.time <= ahead:
-                self._twin.schedule(due.time, Submit((due.workload,)))
+                self._twin.schedule_commands(due.time, Submit((due.workload,)))
                 due = next(self._coming, None)
-            for _ in self._twin.advancing(ahead):
+            for _ in self._twin.advance_in_steps(ahead):
                 self._budget.step()
                 steps += 1
                 if self.reached > self._begun and self._budget.spent() >= most:

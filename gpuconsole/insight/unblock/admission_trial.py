@@ -207,7 +207,7 @@ class ChangeTrial:
         return minimal_changes(self, steps)
 
     def _reserves(self, fork: AdmissionSimulator) -> bool:
-        fork.wake()
+        fork.requeue_inadmissible()
         for _ in range(MOST_CYCLES):
             if not self._cycle(fork):
                 return self._holds(fork)
@@ -231,7 +231,7 @@ class ChangeTrial:
         if self.cycles >= self._most_cycles:
             raise TriedEnough
         self.cycles += 1
-        decided = fork.cycle()
+        decided = fork.run_cycle()
         return fork.session.has_progressed or not all(isinstance(decision, Refuse) for decision in decided)
 
     def _holds(self, fork: AdmissionSimulator) -> bool:
@@ -290,7 +290,7 @@ class EmptyCluster:
                 case _:
                     self._cluster.apply(obj)
         # Compile the applied objects once for all forks.
-        self._cluster.wake()
+        self._cluster.requeue_inadmissible()
 
     def refusal(self, namespace: str, queue: str, pod_sets: Sequence[PodSet]) -> Refusal | None:
         """Return why Kueue would never admit such a workload, as code and message; None if it would, or if that is

@@ -81,7 +81,7 @@ class PlacementTrial:
     def __init__(self, simulation: "Simulation", key: str, most_tries: int = MOST_TRIES) -> None:
         self.key = key
         self.tries = 0
-        self._base = simulation.ahead((key,))
+        self._base = simulation.forecast_fork((key,))
         self._base.drain()
         self._most_tries = most_tries
         self.snapshot = self._base.snapshot()
@@ -352,7 +352,7 @@ def placement_check(simulating: "Callable[[], Simulation] | None", key: str) -> 
         if simulating is None:
             return (yield from untried(steps))
         if not base:
-            base.append(simulating().ahead((key,)))
+            base.append(simulating().forecast_fork((key,)))
             base[0].drain()
         return (yield from _landed(base[0].fork(), key, steps))
 
@@ -365,7 +365,7 @@ def _landed(fork: "Simulation", key: str, steps: Steps) -> Trying:
     if not len(before.nodes) or workload is None:
         return UNTRIED
     # All changes at once, so that no other workload is admitted between them.
-    fork.schedule(fork.now, *change_commands(before, key, steps))
+    fork.schedule_commands(fork.now, *change_commands(before, key, steps))
     end = fork.now + HORIZON
     while (due := fork.next_time) is not None and due <= end:
         fork.advance(due)

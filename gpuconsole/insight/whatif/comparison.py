@@ -284,7 +284,7 @@ class OtherLatencies:
                 yield
 
     def _run(self, number: int) -> Iterator[None]:
-        future = Future(self._base.with_other_latencies(number), self._commands)
+        future = Future(self._base.fork_with_latency_run(number), self._commands)
         run = LatencyRun(course=future.course)
         self.runs.append(run)
         yield

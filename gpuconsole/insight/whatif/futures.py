@@ -325,7 +325,7 @@ class Future:
 
     def __init__(self, base: "Simulation", commands: Sequence[Command] = (), places: Iterable[str] = ()) -> None:
         """Apply the commands; `places` are their positions in the file, for refusals."""
-        self.simulation = base.ahead(subjects_of(commands, base.snapshot()))
+        self.simulation = base.forecast_fork(subjects_of(commands, base.snapshot()))
         self.simulation.drain()
         self.begun = self.simulation.snapshot()
         self.commands = commands
@@ -363,7 +363,7 @@ class Future:
         yield from self._going(until)
 
     def _going(self, until: Time) -> Steps[None]:
-        yield from self.simulation.advancing(until)
+        yield from self.simulation.advance_in_steps(until)
         for event in self.simulation.drain():
             self.gpus.note(event)
             self._note(event)

@@ -395,7 +395,7 @@ class _Search:
         self.base, self.commands, self.wanted, self.horizon = base, tuple(commands), wanted, horizon
         self.snapshot = base.snapshot()
         # Kueue requeues pending workloads after the change: they are ahead of workloads submitted after it.
-        self._start = base.now + base.policy.gathering + SECOND
+        self._start = base.now + base.policy.requeue_batch_interval + SECOND
         self._plain = self._future()
         asked = self._plain.simulation.snapshot()
         self.subjects = subjects_of(self.commands, asked)

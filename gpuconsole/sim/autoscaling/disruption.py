@@ -27,7 +27,7 @@ from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget
 from gpuconsole.model.cron import parse_cron
 from gpuconsole.model.resources import Resources, add
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
-from gpuconsole.sim.autoscaling.evictions import Allowances, annotated
+from gpuconsole.sim.autoscaling.evictions import EvictionAllowances, annotation_of
 from gpuconsole.sim.autoscaling.provisioning import (
     NodeFit,
     PlannedNode,
@@ -35,8 +35,8 @@ from gpuconsole.sim.autoscaling.provisioning import (
     Pools,
     node_fits_of,
     node_of,
-    offers_of,
-    plan,
+    offerings_of,
+    plan_nodes,
 )
 from gpuconsole.sim.world import World
 
@@ -48,36 +48,36 @@ class AutoscalerView:
         state = world.state
         self.now: Time = world.now
         self.catalogue = catalogue
-        self.shapes = PodClasses()
-        self._memo = world.offers
+        self.pod_classes = PodClasses()
+        self._offering_cache = world.offers
         self._equipment = world.policy.equipment
         self.nodes: dict[str, Node] = {node.name: node for node in state.table("nodes").all()}
         self.groups: dict[str, NodeGroup] = {group.name: group for group in state.table("node_groups").all()}
         self.node_pools: dict[str, NodePool] = {pool.name: pool for pool in state.table("node_pools").all()}
-        self.everyone: list[Pod] = [pod for pod in state.table("pods").all() if not pod.done]
+        self.all_pods: list[Pod] = [pod for pod in state.table("pods").all() if not pod.done]
         self.pods: dict[str, list[Pod]] = {}
-        for pod in self.everyone:
+        for pod in self.all_pods:
             if pod.node:
                 self.pods.setdefault(pod.node, []).append(pod)
-        self.drained: frozenset[str] = frozenset(world.fleet.draining)
-        waiting = (world.pod(key) for key in world.fleet.waiting)
-        self.waiting: list[Pod] = [pod for pod in waiting if pod is not None]
+        self.drainable_pods: frozenset[str] = frozenset(world.autoscaler_state.draining)
+        waiting = (world.pod(key) for key in world.autoscaler_state.unschedulable_since)
+        self.unschedulable: list[Pod] = [pod for pod in waiting if pod is not None]
         self._budgets: list[PodDisruptionBudget] = list(state.table("pod_disruption_budgets").all())
 
     @cached_property
-    def allowances(self) -> Allowances:
+    def allowances(self) -> EvictionAllowances:
         """How many more pods each PodDisruptionBudget lets be evicted."""
-        return Allowances(self._budgets, self.everyone)
+        return EvictionAllowances(self._budgets, self.all_pods)
 
     @cached_property
-    def offers(self) -> Mapping[str, list[PoolOffering]]:
+    def offerings(self) -> Mapping[str, list[PoolOffering]]:
         """The offerings of every NodePool, by the pool's name."""
-        return {name: self._offers_of(pool) for name, pool in self.node_pools.items()}
+        return {name: self._offerings_of(pool) for name, pool in self.node_pools.items()}
 
-    def _offers_of(self, pool: NodePool) -> list[PoolOffering]:
-        known = self._memo.get(id(pool))
+    def _offerings_of(self, pool: NodePool) -> list[PoolOffering]:
+        known = self._offering_cache.get(id(pool))
         if known is None:
-            known = self._memo[id(pool)] = (pool, offers_of(pool, self.catalogue, self._equipment))
+            known = self._offering_cache[id(pool)] = (pool, offerings_of(pool, self.catalogue, self._equipment))
         return known[1]
 
     def instances(self) -> Iterable[ProvisionedInstance]:
@@ -85,32 +85,32 @@ class AutoscalerView:
         return (instance for group in self.groups.values() for instance in group.instances)
 
     @cached_property
-    def leaving(self) -> set[str]:
+    def draining_nodes(self) -> set[str]:
         """Names of the nodes that are being removed."""
         return {instance.name for instance in self.instances() if instance.leaving is not None}
 
     @cached_property
-    def homeless(self) -> list[Pod]:
+    def pods_on_draining_nodes(self) -> list[Pod]:
         """Pods on draining nodes, which need capacity elsewhere: their owners will recreate them."""
-        names = sorted(self.drained)
+        names = sorted(self.drainable_pods)
         return [pod for name in names for pod in self.pods.get(name, ()) if pod.job or pod.workload]
 
     @cached_property
-    def starting(self) -> list[ProvisionedInstance]:
+    def starting_machines(self) -> list[ProvisionedInstance]:
         """Machines whose nodes have not joined yet."""
         return [i for i in self.instances() if i.ready is None and i.leaving is None]
 
-    def rooms(self, without: Iterable[str] = ()) -> list[NodeFit]:
+    def free_capacity(self, without: Iterable[str] = ()) -> list[NodeFit]:
         """Free capacity for moved pods: of existing nodes except those in `without`, then of starting machines."""
         gone = set(without)
-        return [room.copy() for room in self._rooms if room.node.name not in gone]
+        return [room.copy() for room in self._all_free_capacity if room.node.name not in gone]
 
     @cached_property
-    def _rooms(self) -> list[NodeFit]:
-        there = node_fits_of(self.nodes.values(), self.pods, self.shapes, self.leaving)
-        return [*there, *(NodeFit(node) for node in map(self._future, self.starting) if node is not None)]
+    def _all_free_capacity(self) -> list[NodeFit]:
+        there = node_fits_of(self.nodes.values(), self.pods, self.pod_classes, self.draining_nodes)
+        return [*there, *(NodeFit(node) for node in map(self._future_node, self.starting_machines) if node is not None)]
 
-    def _future(self, instance: ProvisionedInstance) -> Node | None:
+    def _future_node(self, instance: ProvisionedInstance) -> Node | None:
         kind = self.catalogue.types.get(instance.type)
         group = instance.name.rpartition("-")[0]
         if kind is None:
@@ -123,9 +123,11 @@ class AutoscalerView:
     @cached_property
     def pools(self) -> Pools:
         """The NodePools with their offerings, and how much their limits still allow."""
-        return Pools(self.node_pools.values(), self.offers, {name: self._used(name) for name in self.node_pools})
+        return Pools(
+            self.node_pools.values(), self.offerings, {name: self._used_by_pool(name) for name in self.node_pools}
+        )
 
-    def _used(self, pool: str) -> Resources:
+    def _used_by_pool(self, pool: str) -> Resources:
         group = self.groups.get(pool)
         machines: Sequence[ProvisionedInstance] = group.instances if group is not None else ()
         kinds = (self.catalogue.types.get(machine.type) for machine in machines)
@@ -133,9 +135,9 @@ class AutoscalerView:
 
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-SPOT_OPTIONS = 15
+MIN_SPOT_TYPES = 15
 """Minimum number of cheaper instance types without which a spot node is not replaced by another spot node."""
-MOST_AT_ONCE = 100
+MAX_CANDIDATES = 100
 BALANCED_K = 2
 _UNBOUNDED = 2**31 - 1
 
@@ -152,28 +154,28 @@ class DisruptionCandidate(Struct, frozen=True):
     """Disruption cost: 1, plus about 1 for each pod, more where its deletion cost or priority is high."""
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """True if no pod has to be evicted."""
         return self.disruption <= 1.0
 
     @property
-    def ratio(self) -> float:
+    def saving_ratio(self) -> float:
         """USD an hour that its removal saves, per unit of disruption cost."""
         return self.price / self.disruption
 
 
-class Move(Struct, frozen=True):
+class ConsolidationMove(Struct, frozen=True):
     """A planned disruption: the nodes to remove, and the node that replaces them, if any."""
 
     nodes: tuple[str, ...]
-    new: PlannedNode | None = None
+    replacement: PlannedNode | None = None
     saving: float = 0.0
     """USD an hour that the disruption saves, if the replacement is its cheapest offering."""
-    more: tuple[PlannedNode, ...] = ()
+    more_replacements: tuple[PlannedNode, ...] = ()
     """Further replacements; only a drifted node is replaced by several nodes."""
 
 
-def candidate(
+def new_candidate(
     view: AutoscalerView, pool: NodePool, instance: ProvisionedInstance, pods: Iterable[Pod]
 ) -> DisruptionCandidate:
     """The machine's node as a disruption candidate, with those of `pods` that have not ended and do not terminate."""
@@ -187,28 +189,28 @@ def candidate(
 
 def eviction_cost(pod: Pod) -> float:
     """Cost of evicting a pod, from -10 to 10 (utils/disruption EvictionCost)."""
-    text = annotated(pod, DELETION_COST)
+    text = annotation_of(pod, DELETION_COST)
     deletion = int(text) if text.removeprefix("-").isdigit() and len(text) < 12 else 0
     return max(-10.0, min(10.0, 1.0 + deletion / 2**27 + pod.priority / 2**25))
 
 
 def sorted_candidates(candidates: Iterable[DisruptionCandidate]) -> list[DisruptionCandidate]:
     """Order candidates by savings per disruption cost, highest first."""
-    return sorted(candidates, key=lambda one: (-one.ratio, one.node))
+    return sorted(candidates, key=lambda one: (-one.saving_ratio, one.node))
 
 
-def waits_for(pool: NodePool) -> Span | None:
+def consolidate_after(pool: NodePool) -> Span | None:
     """Return a pool's consolidateAfter: the time without pod events before a node may be consolidated; None: never."""
     return None if pool.consolidate_after == "Never" else parse_span(pool.consolidate_after or "0s")
 
 
-def allowed(pool: NodePool, reason: str, total: int, disrupting: int, now: Time) -> int:
+def allowed_disruptions(pool: NodePool, reason: str, total: int, disrupting: int, now: Time) -> int:
     """How many more nodes of the pool may be disrupted for this reason: the strictest active budget decides.
 
     The pool has `total` nodes, of which `disrupting` are being disrupted.
     """
     bounds = [
-        _scaled(budget, total)
+        _budget_count(budget, total)
         for budget in pool.budgets
         if (not budget.reasons or reason in budget.reasons) and is_active(budget, now)
     ]
@@ -223,31 +225,38 @@ def is_active(budget: NodePoolBudget, now: Time) -> bool:
     return hit is not None and hit <= now
 
 
-def multi_node(view: AutoscalerView, candidates: Sequence[DisruptionCandidate], *, spot_to_spot: bool) -> Move | None:
+def plan_multi_node(
+    view: AutoscalerView, candidates: Sequence[DisruptionCandidate], *, spot_to_spot: bool
+) -> ConsolidationMove | None:
     """The move of the most candidates for one cheaper node or none, by binary search; None if none is approved."""
-    best: Move | None = None
-    low, high = 1, min(len(candidates) - 1, MOST_AT_ONCE)
+    best: ConsolidationMove | None = None
+    low, high = 1, min(len(candidates) - 1, MAX_CANDIDATES)
     while low <= high:
         middle = (low + high) // 2
         chosen = candidates[: middle + 1]
-        move, _ = consolidate(view, chosen, spot_to_spot=spot_to_spot)
-        if move is not None and move.new is not None:
-            move = _other_type(move, chosen)
-        if move is not None and approved(view, move, candidates=chosen)[0]:
+        move, _ = plan_consolidation(view, chosen, spot_to_spot=spot_to_spot)
+        if move is not None and move.replacement is not None:
+            move = _without_same_type(move, chosen)
+        if move is not None and is_approved(view, move, candidates=chosen)[0]:
             best, low = move, middle + 1
         else:
             high = middle - 1
     return best
 
 
-def consolidate(
+def plan_consolidation(
     view: AutoscalerView, candidates: Sequence[DisruptionCandidate], *, spot_to_spot: bool
-) -> tuple[Move | None, str]:
+) -> tuple[ConsolidationMove | None, str]:
     """Plan to replace these nodes by at most one cheaper node; returns None and the reason if that is impossible."""
     names = tuple(one.node for one in candidates)
     moving = [pod for one in candidates for pod in one.pods]
-    result = plan([*moving, *view.homeless, *view.waiting], view.rooms(names), view.pools, view.shapes)
-    starting = {instance.name for instance in view.starting}
+    result = plan_nodes(
+        [*moving, *view.pods_on_draining_nodes, *view.unschedulable],
+        view.free_capacity(names),
+        view.pools,
+        view.pod_classes,
+    )
+    starting = {instance.name for instance in view.starting_machines}
     for pod in moving:
         if pod.key in result.failed:
             return None, f"Not all pods would schedule, {pod.key} => {result.failed[pod.key]}"
@@ -256,23 +265,30 @@ def consolidate(
     new = [one for one in result.new if set(one.pods) & {pod.key for pod in moving}]
     price = sum(one.price for one in candidates)
     if not new:
-        return Move(names, None, price), ""
+        return ConsolidationMove(names, None, price), ""
     if len(result.new) != 1:
         return None, f"Can't remove without creating {len(result.new)} candidates"
-    return _cheaper(candidates, new[0], price, spot_to_spot=spot_to_spot)
+    return _with_cheaper_offerings(candidates, new[0], price, spot_to_spot=spot_to_spot)
 
 
-def replacement_of(view: AutoscalerView, one: DisruptionCandidate) -> tuple[Move | None, str]:
+def plan_drift_replacement(view: AutoscalerView, one: DisruptionCandidate) -> tuple[ConsolidationMove | None, str]:
     """Plan to replace a drifted node, at any price; returns None and the reason if that is impossible."""
-    result = plan([*one.pods, *view.homeless, *view.waiting], view.rooms((one.node,)), view.pools, view.shapes)
+    result = plan_nodes(
+        [*one.pods, *view.pods_on_draining_nodes, *view.unschedulable],
+        view.free_capacity((one.node,)),
+        view.pools,
+        view.pod_classes,
+    )
     for pod in one.pods:
         if pod.key in result.failed:
             return None, f"Not all pods would schedule, {pod.key} => {result.failed[pod.key]}"
     new = [planned for planned in result.new if set(planned.pods) & {pod.key for pod in one.pods}]
-    return Move((one.node,), new[0] if new else None, more=tuple(new[1:])), ""
+    return ConsolidationMove((one.node,), new[0] if new else None, more_replacements=tuple(new[1:])), ""
 
 
-def approved(view: AutoscalerView, move: Move, candidates: Sequence[DisruptionCandidate]) -> tuple[bool, str]:
+def is_approved(
+    view: AutoscalerView, move: ConsolidationMove, candidates: Sequence[DisruptionCandidate]
+) -> tuple[bool, str]:
     """Whether the Balanced policy approves the move (saved against disrupted fraction), and its score as text."""
     pools = {one.pool.name: one.pool for one in candidates}
     verdict, text = True, ""
@@ -282,14 +298,14 @@ def approved(view: AutoscalerView, move: Move, candidates: Sequence[DisruptionCa
             continue
         own = [one for one in candidates if one.pool.name == name]
         saving = move.saving * (sum(one.price for one in own) / total if total else 0.0)
-        ok, text = _score(view, pool, saving, sum(one.disruption for one in own))
+        ok, text = _balanced_score(view, pool, saving, sum(one.disruption for one in own))
         verdict = verdict and ok
     return verdict, text
 
 
-def _score(view: AutoscalerView, pool: NodePool, saving: float, disruption: float) -> tuple[bool, str]:
+def _balanced_score(view: AutoscalerView, pool: NodePool, saving: float, disruption: float) -> tuple[bool, str]:
     ready = [one for one in view.groups[pool.name].instances if one.ready is not None and one.name in view.nodes]
-    everyone = [candidate(view, pool, one, view.pods.get(one.name, ())) for one in ready]
+    everyone = [new_candidate(view, pool, one, view.pods.get(one.name, ())) for one in ready]
     cost, all_disruption = sum(one.price for one in everyone), sum(one.disruption for one in everyone)
     saved = saving / cost if cost > 0 else 0.0
     disrupted = disruption / all_disruption if all_disruption > 0 else 0.0
@@ -301,11 +317,11 @@ def _score(view: AutoscalerView, pool: NodePool, saving: float, disruption: floa
     )
 
 
-def _cheaper(
+def _with_cheaper_offerings(
     candidates: Sequence[DisruptionCandidate], new: PlannedNode, price: float, *, spot_to_spot: bool
-) -> tuple[Move | None, str]:
+) -> tuple[ConsolidationMove | None, str]:
     names = tuple(one.node for one in candidates)
-    spot = [offer for offer in new.offers if offer.spot]
+    spot = [offer for offer in new.offers if offer.is_spot]
     offers: Sequence[PoolOffering] = new.offers
     from_spot = bool(spot) and all(one.instance.capacity_type == SPOT for one in candidates)
     if from_spot:
@@ -317,32 +333,32 @@ def _cheaper(
         return None, "Can't replace with a cheaper node"
     if from_spot and len(candidates) == 1:
         types = list(dict.fromkeys(offer.type for offer in sorted(cheaper, key=lambda offer: offer.price)))
-        if len(types) < SPOT_OPTIONS:
+        if len(types) < MIN_SPOT_TYPES:
             return None, (
-                f"SpotToSpotConsolidation requires {SPOT_OPTIONS} cheaper instance type options than the current "
+                f"SpotToSpotConsolidation requires {MIN_SPOT_TYPES} cheaper instance type options than the current "
                 f"candidate to consolidate, got {len(types)}"
             )
-        cheaper = [offer for offer in cheaper if offer.type in types[:SPOT_OPTIONS]]
-    if any(offer.spot for offer in cheaper):
+        cheaper = [offer for offer in cheaper if offer.type in types[:MIN_SPOT_TYPES]]
+    if any(offer.is_spot for offer in cheaper):
         # The saving assumes spot: without spot capacity nothing is launched, rather than a more expensive node.
-        cheaper = [offer for offer in cheaper if offer.spot]
+        cheaper = [offer for offer in cheaper if offer.is_spot]
     saving = price - min(offer.price for offer in cheaper)
-    return Move(names, replace(new, offers=tuple(cheaper)), saving), ""
+    return ConsolidationMove(names, replace(new, offers=tuple(cheaper)), saving), ""
 
 
-def _other_type(move: Move, candidates: Sequence[DisruptionCandidate]) -> Move | None:
+def _without_same_type(move: ConsolidationMove, candidates: Sequence[DisruptionCandidate]) -> ConsolidationMove | None:
     """The move without offerings that cost as much as a removed node of the same type, or more; None if none is left.
 
     It would be as good to keep that node (filterOutSameInstanceType).
     """
-    assert move.new is not None
+    assert move.replacement is not None
     kept: Mapping[str, float] = {one.instance.type: one.price for one in sorted(candidates, key=lambda c: -c.price)}
-    bound = min((kept[offer.type] for offer in move.new.offers if offer.type in kept), default=float("inf"))
-    left = tuple(offer for offer in move.new.offers if offer.price < bound)
-    return replace(move, new=replace(move.new, offers=left)) if left else None
+    bound = min((kept[offer.type] for offer in move.replacement.offers if offer.type in kept), default=float("inf"))
+    left = tuple(offer for offer in move.replacement.offers if offer.price < bound)
+    return replace(move, replacement=replace(move.replacement, offers=left)) if left else None
 
 
-def _scaled(budget: NodePoolBudget, total: int) -> int:
+def _budget_count(budget: NodePoolBudget, total: int) -> int:
     """A number of nodes, or a percentage of them, rounded up."""
     if budget.nodes.endswith("%"):
         return -(-int(budget.nodes[:-1]) * total // 100)

@@ -33,7 +33,7 @@ class SpotPolicy(Struct, frozen=True, kw_only=True):
     """Factor on the catalogue's interruption rates; 0: no random interruptions."""
     critical: int | None = None
     """Work of this priority or more gets on-demand nodes only, once it has lost a spot node; None: never."""
-    shun: Span = 3 * MINUTE
+    retry_after: Span = field(default=3 * MINUTE, name="shun")
     """Time for which an interrupted or unavailable offering is not tried again."""
     diversity: float = 0.1
     """Price increase (0.1: 10%) of a family in a zone for each spot machine in use there, to spread the machines."""
@@ -52,7 +52,7 @@ class KarpenterPolicy(Struct, frozen=True, kw_only=True, tag="karpenter"):
     unavailable: tuple[str, ...] = ()
     """Unavailable offerings, as `type/zone/capacity type`; `*` matches any part."""
     batch_idle: Span = SECOND
-    batch_most: Span = 10 * SECOND
+    batch_max: Span = field(default=10 * SECOND, name="batch_most")
     poll: Span = 10 * SECOND
     validation: Span = 15 * SECOND
     """How long a consolidation waits before it is computed again and carried out."""
@@ -79,10 +79,10 @@ class ScalingGroup(Struct, frozen=True, kw_only=True):
     zone: str = ""
     """Empty: the first zone that offers the type."""
     capacity_type: str = ON_DEMAND
-    least: int = 0
-    most: int = 10
-    size: int = 0
-    """Number of nodes at the start, if more than `least`."""
+    min_size: int = field(default=0, name="least")
+    max_size: int = field(default=10, name="most")
+    initial_size: int = field(default=0, name="size")
+    """Number of nodes at the start, if more than `min_size`."""
     labels: Mapping[str, str] = NO_LABELS
     taints: tuple[Taint, ...] = ()
     priority: int = 0
@@ -109,9 +109,9 @@ class AutoscalerPolicy(Struct, frozen=True, kw_only=True, tag="cluster-autoscale
     utilization: float = 0.5
     gpu_utilization: float = 0.5
     empty_bulk: int = 10
-    ok_unready: int = 3
-    most_unready: float = 0.45
-    """While more nodes than `ok_unready` and than this fraction are not ready, nothing is scaled."""
+    max_ok_unready: int = field(default=3, name="ok_unready")
+    max_unready_fraction: float = field(default=0.45, name="most_unready")
+    """While more nodes than `max_ok_unready` and than this fraction are not ready, nothing is scaled."""
     cutoff: int = -10
     """Pods below this priority neither trigger scale-up nor block scale-down."""
 
@@ -146,77 +146,84 @@ class GroupBackoff(Struct, frozen=True):
 class AutoscalerState(Struct, kw_only=True):
     """What the autoscalers of a cluster remember between scans: pods, nodes and timers under way."""
 
-    stirred: bool = False
+    has_changes: bool = field(default=False, name="stirred")
     """True if pods or nodes have changed since the autoscalers last reacted."""
-    waiting: dict[str, Time] = field(default_factory=dict)
+    unschedulable_since: dict[str, Time] = field(name="waiting", default_factory=dict)
     """Unschedulable pod → time since which it is unschedulable."""
-    moved: dict[str, Time] = field(default_factory=dict)
+    last_pod_event: dict[str, Time] = field(name="moved", default_factory=dict)
     """Node → when a pod was last bound to it, ended or was deleted there."""
-    look: Time | None = None
+    next_scan: Time | None = field(default=None, name="look")
     """Time of the next provisioning or scan, if a timer is set for it."""
-    poll: Time | None = None
+    next_disruption_round: Time | None = field(default=None, name="poll")
     """Time of Karpenter's next disruption round, if a timer is set for it."""
-    batch: Time | None = None
+    batch_started: Time | None = field(default=None, name="batch")
     """Start of the current batch of pods (Karpenter)."""
-    batched: tuple[str, ...] = ()
+    batched_pods: tuple[str, ...] = field(default=(), name="batched")
     """Pods that belong to the last batch or the current one."""
     draining: dict[str, None] = field(default_factory=dict)
     """Nodes whose pods are being evicted; a set in order."""
     orders: list[DisruptionOrder] = field(default_factory=list)
     proposal: Proposal | None = None
-    shunned: dict[str, Time] = field(default_factory=dict)
+    unavailable_until: dict[str, Time] = field(name="shunned", default_factory=dict)
     """Offering → time before which it is not tried again."""
     unneeded: dict[str, Time] = field(default_factory=dict)
     """Unneeded node → time since which it is unneeded (Cluster Autoscaler)."""
     unremovable: dict[str, Time] = field(default_factory=dict)
     """Nodes that cannot be removed, and when that is checked again (Cluster Autoscaler)."""
     backoffs: dict[str, GroupBackoff] = field(default_factory=dict)
-    added: Time | None = None
-    failed: Time | None = None
-    """Time of the last failed scale-up; `added` is that of the last successful one (Cluster Autoscaler)."""
-    interrupted: dict[str, Time] = field(default_factory=dict)
+    last_scale_up: Time | None = field(default=None, name="added")
+    last_failed_scale_up: Time | None = field(default=None, name="failed")
+    """Time of the last failed scale-up; `last_scale_up` is that of the last successful one (Cluster Autoscaler)."""
+    interruption_ends: dict[str, Time] = field(name="interrupted", default_factory=dict)
     """Spot nodes with an interruption notice, and when they are gone."""
-    fallen: dict[str, None] = field(default_factory=dict)
+    lost_spot_workloads: dict[str, None] = field(name="fallen", default_factory=dict)
     """Critical workloads that have lost a spot node."""
-    hushed: dict[str, Time] = field(default_factory=dict)
+    silent_until: dict[str, Time] = field(name="hushed", default_factory=dict)
     """Node → time before which the reason why it is not consolidated is not recorded again."""
-    said: dict[str, str] = field(default_factory=dict)
+    last_messages: dict[str, str] = field(name="said", default_factory=dict)
     """Node, pod or pool → the message recorded last, which is not repeated."""
 
-    def see(self, pod: Pod, now: Time) -> None:
+    def note_pod(self, pod: Pod, now: Time) -> None:
         """Note a created or changed pod, to which the autoscalers then react."""
         waits = not (pod.node or pod.deleted or pod.done or pod.gates or pod.nominated_node)
         if waits and pod.reason == "Unschedulable":
-            if pod.key not in self.waiting:
-                self.waiting[pod.key] = now
-                self.stirred = True
-        elif self.waiting.pop(pod.key, None) is not None:
-            self.stirred = True
+            if pod.key not in self.unschedulable_since:
+                self.unschedulable_since[pod.key] = now
+                self.has_changes = True
+        elif self.unschedulable_since.pop(pod.key, None) is not None:
+            self.has_changes = True
         if pod.node:
-            self.stirred = True
+            self.has_changes = True
             if now in (pod.bound, pod.finished) or pod.deleted >= now:
-                self.moved[pod.node] = now
+                self.last_pod_event[pod.node] = now
 
     def forget_node(self, node: str) -> None:
         """Remove what is remembered of a deleted node."""
-        for table in (self.moved, self.unneeded, self.unremovable, self.draining, self.said, self.hushed):
+        for table in (
+            self.last_pod_event,
+            self.unneeded,
+            self.unremovable,
+            self.draining,
+            self.last_messages,
+            self.silent_until,
+        ):
             table.pop(node, None)
-        self.stirred = True
+        self.has_changes = True
 
     def fork(self) -> "AutoscalerState":
         """Return an equal, independent copy."""
         return replace(
             self,
-            waiting=self.waiting.copy(),
-            moved=self.moved.copy(),
+            unschedulable_since=self.unschedulable_since.copy(),
+            last_pod_event=self.last_pod_event.copy(),
             draining=self.draining.copy(),
             orders=self.orders.copy(),
-            shunned=self.shunned.copy(),
+            unavailable_until=self.unavailable_until.copy(),
             unneeded=self.unneeded.copy(),
             unremovable=self.unremovable.copy(),
             backoffs=self.backoffs.copy(),
-            interrupted=self.interrupted.copy(),
-            fallen=self.fallen.copy(),
-            hushed=self.hushed.copy(),
-            said=self.said.copy(),
+            interruption_ends=self.interruption_ends.copy(),
+            lost_spot_workloads=self.lost_spot_workloads.copy(),
+            silent_until=self.silent_until.copy(),
+            last_messages=self.last_messages.copy(),
         )

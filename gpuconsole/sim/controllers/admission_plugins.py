@@ -28,18 +28,18 @@ from gpuconsole.model.resource_quota import COUNT_WORKLOADS, counts, object_refu
 from gpuconsole.model.resources import Resources, add
 from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.kernel import Restart, StandFor
+from gpuconsole.sim.kernel import RecreatePods, RetryWorkloadCreation
 from gpuconsole.sim.world import NEVER, RunningGroup, World
 
 _CONTAINER = "Container"
 
 
-def defaulted(world: World, namespace: str, template: PodTemplate) -> PodTemplate:
+def with_defaults(world: World, namespace: str, template: PodTemplate) -> PodTemplate:
     """The template with its RuntimeClass's overhead and the namespace's default requests and limits."""
-    template = _weighed(world, template)
+    template = _with_overhead(world, template)
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
-    for item in _items(world, namespace):
+    for item in _limit_range_items(world, namespace):
         # The first LimitRange that names a resource counts; a limit without a default request is the request too.
         requests = {**item.default, **item.default_request, **requests}
         limits = {**item.default, **limits}
@@ -47,20 +47,22 @@ def defaulted(world: World, namespace: str, template: PodTemplate) -> PodTemplat
         return template
     return replace(
         template,
-        containers=tuple(_filled(container, requests, limits) for container in template.containers),
-        init_containers=tuple(_filled(container, requests, limits) for container in template.init_containers),
+        containers=tuple(_with_requests_and_limits(container, requests, limits) for container in template.containers),
+        init_containers=tuple(
+            _with_requests_and_limits(container, requests, limits) for container in template.init_containers
+        ),
     )
 
 
-def defaulted_sets(world: World, namespace: str, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
-    """Pod sets with `defaulted` templates (Kueue's AdjustResources does the same to a Workload)."""
-    templates = [defaulted(world, namespace, part.template) for part in pod_sets]
+def pod_sets_with_defaults(world: World, namespace: str, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+    """Pod sets with `with_defaults` templates (Kueue's AdjustResources does the same to a Workload)."""
+    templates = [with_defaults(world, namespace, part.template) for part in pod_sets]
     if all(part.template is template for part, template in zip(pod_sets, templates, strict=True)):
         return pod_sets
     return tuple(replace(part, template=template) for part, template in zip(pod_sets, templates, strict=True))
 
 
-def _weighed(world: World, template: PodTemplate) -> PodTemplate:
+def _with_overhead(world: World, template: PodTemplate) -> PodTemplate:
     """The template with its RuntimeClass's overhead (API server, plugin RuntimeClass)."""
     if not template.runtime_class or template.overhead:
         return template
@@ -68,12 +70,12 @@ def _weighed(world: World, template: PodTemplate) -> PodTemplate:
     return template if known is None else replace(template, overhead=known.overhead)
 
 
-def _items(world: World, namespace: str) -> list[LimitRangeItem]:
+def _limit_range_items(world: World, namespace: str) -> list[LimitRangeItem]:
     ranges: Iterable[LimitRange] = world.state.table("limit_ranges").all()
     return [item for found in ranges if found.namespace == namespace for item in found.items if item.type == _CONTAINER]
 
 
-def _filled(container: Container, requests: Resources, limits: Resources) -> Container:
+def _with_requests_and_limits(container: Container, requests: Resources, limits: Resources) -> Container:
     return replace(container, requests={**requests, **container.effective}, limits={**limits, **container.limits})
 
 
@@ -86,7 +88,7 @@ def pod_priority(world: World, template: PodTemplate) -> int:
         return named.value
     if template.priority_class:
         return SYSTEM_PRIORITIES.get(template.priority_class, 0)
-    return default_class(_classes(world))[0]
+    return default_class(_priority_classes(world))[0]
 
 
 def workload_priority(world: World, name: str, pod_sets: tuple[PodSet, ...]) -> tuple[int, str]:
@@ -101,15 +103,15 @@ def workload_priority(world: World, name: str, pod_sets: tuple[PodSet, ...]) -> 
     for pod_set in pod_sets:
         if pod_set.template.priority_class or pod_set.template.priority is not None:
             return pod_priority(world, pod_set.template), pod_set.template.priority_class
-    return default_class(_classes(world))
+    return default_class(_priority_classes(world))
 
 
 def default_class_name(world: World) -> str:
     """The class that the API server sets in pods without one; empty without a global default."""
-    return default_class(_classes(world))[1]
+    return default_class(_priority_classes(world))[1]
 
 
-def _classes(world: World) -> Iterable[PriorityClass]:
+def _priority_classes(world: World) -> Iterable[PriorityClass]:
     classes: Iterable[PriorityClass] = world.state.table("priority_classes").all()
     return classes
 
@@ -117,7 +119,7 @@ def _classes(world: World) -> Iterable[PriorityClass]:
 Refusal = str
 """Why a command was refused, and what to do instead; empty if it was carried out."""
 
-DONE: Refusal = ""
+CARRIED_OUT: Refusal = ""
 
 
 class NoChange(Refusal):
@@ -130,12 +132,12 @@ _USUAL_RETRIES = (5 * SECOND // 1000, 1000 * SECOND)
 """The same for other controllers (client-go: DefaultTypedControllerRateLimiter)."""
 
 
-def admitted_pods(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
+def accept_pods(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str]:
     """Return those of the new pods that the API server accepts, and why it refuses the first of the rest (else empty).
 
     Controllers stop creating pods after the first refusal.
     """
-    quotas = world.quota_usage.of(world.state, pods[0].namespace) if pods and world.has_quotas else ()
+    quotas = world.quota_usage.quotas_of(world.state, pods[0].namespace) if pods and world.has_quotas else ()
     if not quotas:
         return pods, ""
     default = default_class_name(world)
@@ -156,20 +158,20 @@ def admitted_pods(world: World, pods: Sequence[Pod]) -> tuple[Sequence[Pod], str
 def quota_refusal(world: World, obj: Job | Workload | Pod | PersistentVolumeClaim | ResourceClaim) -> Refusal:
     """Why a ResourceQuota refuses a new job, Workload, claim or lone pod; empty if none does."""
     if not world.has_quotas:
-        return DONE
-    quotas = world.quota_usage.of(world.state, obj.namespace)
+        return CARRIED_OUT
+    quotas = world.quota_usage.quotas_of(world.state, obj.namespace)
     if isinstance(obj, Pod):
-        template = defaulted(world, obj.namespace, obj.template)
+        template = with_defaults(world, obj.namespace, obj.template)
         refusal = pod_refusal(quotas, template, obj.name, default_class_name(world))
     else:
         refusal = object_refusal(quotas, obj)
-    return DONE if refusal is None else refusal.text
+    return CARRIED_OUT if refusal is None else refusal.text
 
 
-def tell_refused_claim(world: World, pod: Pod, reason: str, text: str) -> None:
+def record_claim_refusal(world: World, pod: Pod, reason: str, text: str) -> None:
     """Add the refusal of a claim of a pod that was just created to the history; later retries are not recorded."""
     if pod.created == world.now:
-        world.tell(
+        world.record_event(
             HistoryEventKind.PENDING,
             workload=pod.workload or pod.job or pod.key,
             pod=pod.key,
@@ -187,24 +189,24 @@ def note_refusal(world: World, group: RunningGroup, refused: int, message: str) 
     if not refused:
         return replace(group, refused_since=None, refusal="") if group.refused_since is not None else group
     since = world.now if group.refused_since is None else group.refused_since
-    return replace(group, hold=NEVER, refused_since=since, refusal=message)
+    return replace(group, recreate_after=NEVER, refused_since=since, refusal=message)
 
 
 def recount_quotas(world: World) -> None:
     """Write the current usage to the ResourceQuotas of one namespace whose usage may have changed."""
-    namespace = next(iter(world.uncounted))
-    changed = world.uncounted.pop(namespace)
-    for quota in world.quota_usage.of(world.state, namespace):
+    namespace = next(iter(world.quotas_to_recount))
+    changed = world.quotas_to_recount.pop(namespace)
+    for quota in world.quota_usage.quotas_of(world.state, namespace):
         known = world.state.get(ResourceQuota, quota.key)
         if known is not None and known.used != quota.used:
             changed = changed or any(quota.used.get(name, 0) < amount for name, amount in known.used.items())
             world.put(quota)
     if changed:
-        _let_try_again(world, namespace)
-        _let_stand_for(world, namespace)
+        _schedule_retries(world, namespace)
+        _schedule_workload_retries(world, namespace)
 
 
-def _let_try_again(world: World, namespace: str) -> None:
+def _schedule_retries(world: World, namespace: str) -> None:
     """Schedule the next retry of each controller: earlier attempts would have found the quota unchanged."""
     for group in list(world.groups.values()):
         if group.refused_since is None or group.key.rsplit("/", 2)[-2] != namespace:
@@ -212,20 +214,22 @@ def _let_try_again(world: World, namespace: str) -> None:
         job = world.job(group.job) if group.job else None
         first, longest = _JOB_RETRIES if job is not None and job.kind == "Job" else _USUAL_RETRIES
         due = next_retry(group.refused_since, world.now, first, longest)
-        if group.hold != due:
-            world.groups[group.key] = replace(group, hold=due)
-            world.kernel.at(due, Restart(group.key))
+        if group.recreate_after != due:
+            world.groups[group.key] = replace(group, recreate_after=due)
+            world.kernel.set_timer(due, RecreatePods(group.key))
 
 
-def _let_stand_for(world: World, namespace: str) -> None:
+def _schedule_workload_retries(world: World, namespace: str) -> None:
     """Schedule retries of Kueue's job reconcilers whose Workload a quota refused."""
-    quotas = world.quota_usage.of(world.state, namespace)
+    quotas = world.quota_usage.quotas_of(world.state, namespace)
     if world.session is None or not any(COUNT_WORKLOADS in quota.hard for quota in quotas):
         return
     owners = {workload.owner for workload in world.state.table("workloads").all()}
     for job in world.state.table("jobs").all():
         if job.namespace == namespace and job.queue and job.suspended and not job.ended and job.key not in owners:
-            world.kernel.at(next_retry(job.created, world.now, *_USUAL_RETRIES), StandFor(job.key, job.uid))
+            world.kernel.set_timer(
+                next_retry(job.created, world.now, *_USUAL_RETRIES), RetryWorkloadCreation(job.key, job.uid)
+            )
 
 
 def next_retry(since: Time, now: Time, first: Span, longest: Span) -> Time:

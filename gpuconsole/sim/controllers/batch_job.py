@@ -1,7 +1,7 @@
 """Progress of batch/v1 Jobs (Kubernetes' Job controller).
 
 A piece of work is the work of one pod; pieces are numbered like the indexes of an Indexed Job, also for non-indexed
-jobs. `next_pieces`, `failed` and `verdict` are pure.
+jobs. `next_pieces`, `with_failure` and `job_ending` are pure.
 """
 
 from collections.abc import Collection
@@ -25,45 +25,45 @@ class JobEnding(Struct, frozen=True):
     message: str
 
 
-DONE = JobEnding(True, "CompletionsReached", "Reached expected number of succeeded pods")
+SUCCEEDED_ENDING = JobEnding(True, "CompletionsReached", "Reached expected number of succeeded pods")
 
 
-def pieces(rules: BatchRules, limit: int) -> int:
+def count_pieces(rules: BatchRules, limit: int) -> int:
     """The number of pieces of work of a job, of which at most `limit` run at once."""
     if rules.completions is None or (rules.synced and limit < rules.completions):
         return limit
     return rules.completions
 
 
-def finished(job: Job, total: int) -> int:
+def count_finished(job: Job, total: int) -> int:
     """The number of the job's pieces that are complete or failed."""
-    return count_numbers(over(job), total)
+    return count_numbers(finished_indexes(job), total)
 
 
-def over(job: Job) -> tuple[str, str]:
+def finished_indexes(job: Job) -> tuple[str, str]:
     """The job's completed and failed pieces, as index ranges in the form of its status (`1,3-5`)."""
     return job.batch.completed, job.batch.failed
 
 
-def pod_duration(rules: BatchRules, whole: Span, at_once: int) -> Span:
+def pod_run_time(rules: BatchRules, whole: Span, at_once: int) -> Span:
     """The run time of a pod: that of its template, else the job's (`whole`) divided by its waves of `at_once` pods.
 
     It is a second at least: no pod starts and ends faster, and shorter waves would never finish.
     """
     if rules.pod_duration is not None:
         return rules.pod_duration
-    waves = -(-pieces(rules, at_once) // max(1, at_once))
+    waves = -(-count_pieces(rules, at_once) // max(1, at_once))
     return max(min(whole, SECOND), whole // max(1, waves))
 
 
 def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]) -> list[int]:
     """The pieces that get a pod now, lowest first; `active` pieces have one, and `limit` is the parallelism."""
-    total = pieces(rules, limit)
+    total = count_pieces(rules, limit)
     if rules.completions is None and job.batch.completed:
         return []
-    room = min(limit, total - finished(job, total)) - len(active)
+    room = min(limit, total - count_finished(job, total)) - len(active)
     found: list[int] = []
-    for piece in lacking(over(job), total):
+    for piece in lacking(finished_indexes(job), total):
         if len(found) >= room:
             break
         if piece not in active:
@@ -71,10 +71,12 @@ def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]
     return found
 
 
-def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> JobEnding | None:
+def job_ending(job: Job, rules: BatchRules, limit: int, active: int) -> JobEnding | None:
     """How the job ends, if it is finished; `active` is the number of its pods that have not ended."""
-    total, status = pieces(rules, limit), job.batch
-    met = next((n for n, rule in enumerate(rules.success_rules) if _is_met(rule, status.completed, total)), None)
+    total, status = count_pieces(rules, limit), job.batch
+    met = next(
+        (n for n, rule in enumerate(rules.success_rules) if _is_success_rule_met(rule, status.completed, total)), None
+    )
     if met is not None:
         return JobEnding(True, "SuccessPolicy", f"Matched rules at index {met}")
     if job.failures > job.backoff_limit:
@@ -84,20 +86,20 @@ def verdict(job: Job, rules: BatchRules, limit: int, active: int) -> JobEnding |
         message = "Job has exceeded the specified maximal number of failed indexes"
         return JobEnding(False, "MaxFailedIndexesExceeded", message)
     if rules.completions is None:
-        return DONE if status.completed and not active else None
-    if finished(job, total) < total:
+        return SUCCEEDED_ENDING if status.completed and not active else None
+    if count_finished(job, total) < total:
         return None
-    return JobEnding(False, "FailedIndexes", "Job has failed indexes") if failed else DONE
+    return JobEnding(False, "FailedIndexes", "Job has failed indexes") if failed else SUCCEEDED_ENDING
 
 
-def _is_met(rule: SuccessRule, completed: str, total: int) -> bool:
+def _is_success_rule_met(rule: SuccessRule, completed: str, total: int) -> bool:
     if not rule.indexes:
         return rule.count is not None and count_numbers((completed,), total) >= rule.count
     wanted = count_numbers((rule.indexes,), total) if rule.count is None else rule.count
     return 0 < wanted <= shared(rule.indexes, completed, total)
 
 
-def succeeded(job: Job, piece: int) -> Job:
+def with_completed_piece(job: Job, piece: int) -> Job:
     """The job with one more completed piece."""
     saved = {key: span for key, span in job.batch.saved.items() if key != str(piece)}
     return replace(job, batch=replace(job.batch, completed=added(job.batch.completed, piece), saved=saved))
@@ -114,9 +116,9 @@ class Failure(Struct, frozen=True, kw_only=True):
     """It was evicted, preempted, or its node was lost."""
 
 
-def failed(job: Job, rules: BatchRules, failure: Failure) -> tuple[Job, JobEnding | None]:
+def with_failure(job: Job, rules: BatchRules, failure: Failure) -> tuple[Job, JobEnding | None]:
     """The job with a pod's failure counted; and how the job ends, if its podFailurePolicy ends it, else None."""
-    hit = next(((n, r) for n, r in enumerate(rules.failure_rules) if _matches(r, failure)), None)
+    hit = next(((n, r) for n, r in enumerate(rules.failure_rules) if _matches_failure(r, failure)), None)
     action = hit[1].action if hit is not None else "Count"
     if hit is not None and action == "FailJob":
         return job, JobEnding(False, "PodFailurePolicy", _failure_text(hit[0], failure))
@@ -132,7 +134,7 @@ def failed(job: Job, rules: BatchRules, failure: Failure) -> tuple[Job, JobEndin
     return replace(job, failures=job.failures + 1, batch=status), None
 
 
-def _matches(rule: FailureRule, failure: Failure) -> bool:
+def _matches_failure(rule: FailureRule, failure: Failure) -> bool:
     if rule.conditions:
         return failure.disrupted and DISRUPTION in rule.conditions
     if failure.exit_code is None or failure.exit_code == 0:
@@ -143,13 +145,13 @@ def _matches(rule: FailureRule, failure: Failure) -> bool:
 def _failure_text(rule: int, failure: Failure) -> str:
     if failure.exit_code is None:
         return f"Pod {failure.pod} has condition {DISRUPTION} matching FailJob rule at index {rule}"
-    said = f"Container main for pod {failure.pod} failed with exit code {failure.exit_code}"
-    return f"{said} matching FailJob rule at index {rule}"
+    value = f"Container main for pod {failure.pod} failed with exit code {failure.exit_code}"
+    return f"{value} matching FailJob rule at index {rule}"
 
 
-def reclaimable(job: Job, rules: BatchRules) -> int:
+def reclaimable_pods(job: Job, rules: BatchRules) -> int:
     """Pods that a job no longer needs because few pieces are left (Kueue 0.19 job ReclaimablePods)."""
     parallelism = job.pod_sets[0].count
     total = parallelism if rules.completions is None else rules.completions
-    over = finished(job, total)
+    over = count_finished(job, total)
     return max(0, parallelism - max(total - over, 0)) if parallelism > 1 and over else 0

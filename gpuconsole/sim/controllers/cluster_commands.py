@@ -17,7 +17,7 @@ from gpuconsole.model.labels import Taint
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, Quota, StopPolicy
 from gpuconsole.model.resources import GPU, Resources, is_mig
 from gpuconsole.sim.controllers import nodes, object_commands, queue_commands, reconcile, volcano_jobs
-from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
+from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, NoChange, Refusal
 from gpuconsole.sim.policy import GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.world import World
 
@@ -27,13 +27,13 @@ def stop_queue(world: World, key: str, policy: StopPolicy) -> Refusal:
     queue: ClusterQueue | LocalQueue | None = world.local_queue(key) if "/" in key else world.cluster_queue(key)
     theirs = volcano_jobs.volcano_queue(world, key)
     if queue is None and theirs is not None:
-        return volcano_jobs.stop(world, theirs, policy)
+        return volcano_jobs.set_queue_state(world, theirs, policy)
     if queue is None:
         return f"there is no {'LocalQueue' if '/' in key else 'ClusterQueue'} {key}"
     if queue.stop_policy is policy:
         return NoChange(f"{type(queue).__name__} {key} has stopPolicy {policy} already")
     queue_commands.set_stop_policy(world, queue, policy)
-    return DONE
+    return CARRIED_OUT
 
 
 def set_quota(world: World, command: SetQuota) -> Refusal:
@@ -59,49 +59,49 @@ def set_quota(world: World, command: SetQuota) -> Refusal:
     if quota == old:
         return NoChange(f"ClusterQueue {queue.name} has this quota of {command.resource} in {command.flavor} already")
     queue_commands.resize_quota(world, queue, command.flavor, command.resource, quota)
-    return DONE
+    return CARRIED_OUT
 
 
 def cordon_node(world: World, name: str, cordoned: bool) -> Refusal:
     """Cordon or uncordon a node."""
     node = world.node(name)
     if node is None:
-        return _no_node(name)
+        return _unknown_node(name)
     if node.unschedulable == cordoned:
         return NoChange(f"node {name} is {'cordoned' if cordoned else 'schedulable'} already")
-    nodes.cordon(world, node, cordoned)
-    return DONE
+    nodes.set_cordoned(world, node, cordoned)
+    return CARRIED_OUT
 
 
 def drain_node(world: World, name: str) -> Refusal:
     """Cordon a node and evict its pods."""
     node = world.node(name)
     if node is None:
-        return _no_node(name)
-    nodes.drain(world, node)
-    return DONE
+        return _unknown_node(name)
+    nodes.drain_node(world, node)
+    return CARRIED_OUT
 
 
 def fail_node(world: World, name: str) -> Refusal:
     """Make a node stop responding."""
     node = world.node(name)
     if node is None:
-        return _no_node(name)
+        return _unknown_node(name)
     if not node.ready:
         return NoChange(f"node {name} is down already")
-    nodes.fail(world, node)
-    return DONE
+    nodes.fail_node(world, node)
+    return CARRIED_OUT
 
 
 def restore_node(world: World, name: str) -> Refusal:
     """Make a failed node ready again."""
     node = world.node(name)
     if node is None:
-        return _no_node(name)
+        return _unknown_node(name)
     if node.ready:
         return NoChange(f"node {name} is up already")
-    nodes.restore(world, node)
-    return DONE
+    nodes.restore_node(world, node)
+    return CARRIED_OUT
 
 
 def fail_pod(world: World, key: str) -> Refusal:
@@ -113,10 +113,10 @@ def fail_pod(world: World, key: str) -> Refusal:
         state = pod.phase.value.lower() if pod.done else "leaving" if pod.deleted else "waiting for a node"
         return f"pod {key} is {state}; only a running pod can fail"
     reconcile.fail_pod(world, pod)
-    return DONE
+    return CARRIED_OUT
 
 
-def _no_node(name: str) -> Refusal:
+def _unknown_node(name: str) -> Refusal:
     return f"there is no node {name}"
 
 
@@ -129,7 +129,7 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
     """Add or remove a taint. NoExecute evicts the pods that do not tolerate it."""
     node = world.node(command.node)
     if node is None:
-        return _no_node(command.node)
+        return _unknown_node(command.node)
     taint = Taint(command.key, command.value, command.effect)
     if not command.removed and (problem := taint_problem(taint)):
         return problem
@@ -140,12 +140,14 @@ def set_taint(world: World, command: SetTaint) -> Refusal:
     if sorted(map(repr, taints)) == sorted(map(repr, node.taints)):
         return NoChange(f"node {node.name} has taint {command.key}:{command.effect} already")
     world.put(replace(node, taints=taints))
-    world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason="Untainted" if command.removed else "Tainted")
+    world.record_event(
+        HistoryEventKind.NODE_CHANGED, node=node.name, reason="Untainted" if command.removed else "Tainted"
+    )
     if not command.removed and command.effect == "NoExecute":
         for pod in nodes.pods_on(world, node.name):
             if not pod.deleted and not any(one.tolerates(taint) for one in pod.template.tolerations):
                 nodes.evict_pod(world, pod, reason=TAINTED, message=f"node {node.name} got taint {command.key}")
-    return DONE
+    return CARRIED_OUT
 
 
 def add_nodes(world: World, like: str, number: int) -> Refusal:
@@ -155,19 +157,19 @@ def add_nodes(world: World, like: str, number: int) -> Refusal:
     """
     node = world.node(like)
     if node is None:
-        return _no_node(like)
+        return _unknown_node(like)
     if not 0 < number <= MAX_NEW_NODES:
         return f"{number} nodes cannot join; 1 to {MAX_NEW_NODES:,} can"
     names = (name for n in count(1) if world.node(name := f"{like}-{n}") is None)
     for _ in range(number):
-        twin = node.twin(next(names))
-        object_commands.create(world, replace(twin, uid=world.uid("Node", twin.name), created=world.now))
+        copied = node.twin(next(names))
+        object_commands.create_object(world, replace(copied, uid=world.uid("Node", copied.name), created=world.now))
         for part in [part for part in world.state.table("resource_slices").all() if part.node == like]:
-            object_commands.create(world, _slice_of(part, like, twin.name))
-    return DONE
+            object_commands.create_object(world, _copy_resource_slice(part, like, copied.name))
+    return CARRIED_OUT
 
 
-def _slice_of(part: ResourceSlice, like: str, name: str) -> ResourceSlice:
+def _copy_resource_slice(part: ResourceSlice, like: str, name: str) -> ResourceSlice:
     """The same devices on another node, in a pool of their own; pools are usually named after their nodes."""
 
     def renamed(old: str) -> str:
@@ -176,11 +178,11 @@ def _slice_of(part: ResourceSlice, like: str, name: str) -> ResourceSlice:
     return replace(part, name=renamed(part.name), uid="", pool=renamed(part.pool), node=name)
 
 
-def divide_gpus(world: World, command: Divide) -> Refusal:
+def repartition_gpus(world: World, command: Divide) -> Refusal:
     """Change a node's MIG partitioning. Pods on GPUs that are reset, or whose instances are deleted, fail."""
     node = world.node(command.node)
     if node is None:
-        return _no_node(command.node)
+        return _unknown_node(command.node)
     model = model_of(node.labels)
     if model is None or model.mig is None:
         return f"node {node.name} has no GPUs with MIG"
@@ -190,7 +192,7 @@ def divide_gpus(world: World, command: Divide) -> Refusal:
     if not problems and not change.gpus:
         return NoChange(f"the GPUs of node {node.name} already have this MIG configuration")
     mig = Mig(strategy=MigStrategy(command.strategy), name=command.config)
-    made = apply_gpu_setup(_whole(node), GpuSetup(rules=(SharingRule(node_selector={}, mig=mig),)), problems)
+    made = apply_gpu_setup(_without_mig(node), GpuSetup(rules=(SharingRule(node_selector={}, mig=mig),)), problems)
     if problems:
         return "; ".join(problems)
     leaving = {key for gpu in change.gpus for key in gpu.leavers}
@@ -199,11 +201,11 @@ def divide_gpus(world: World, command: Divide) -> Refusal:
             nodes.fail_pod(world, pod, DIVIDED, f"the GPUs of node {node.name} are being reconfigured (MIG)")
     world.put(made)
     amount = world.devices.of_node(made)
-    world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason=DIVIDED, message=command.config, **amount)
-    return DONE
+    world.record_event(HistoryEventKind.NODE_CHANGED, node=node.name, reason=DIVIDED, message=command.config, **amount)
+    return CARRIED_OUT
 
 
-def _whole(node: Node) -> Node:
+def _without_mig(node: Node) -> Node:
     """The node with unpartitioned GPUs."""
     division = division_of(node.allocatable, node.labels, node.annotations)
     if division is None:
@@ -212,10 +214,10 @@ def _whole(node: Node) -> Node:
     return replace(
         node,
         annotations=notes,
-        capacity=_undivided(node.capacity, division.gpus),
-        allocatable=_undivided(node.allocatable, division.gpus),
+        capacity=_whole_gpu_resources(node.capacity, division.gpus),
+        allocatable=_whole_gpu_resources(node.allocatable, division.gpus),
     )
 
 
-def _undivided(resources: Resources, gpus: int) -> Resources:
+def _whole_gpu_resources(resources: Resources, gpus: int) -> Resources:
     return {**{name: amount for name, amount in resources.items() if not is_mig(name)}, GPU: gpus}

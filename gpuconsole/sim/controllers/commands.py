@@ -52,12 +52,12 @@ from gpuconsole.sim.controllers import (
     queue_commands,
     workload_commands,
 )
-from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
-from gpuconsole.sim.controllers.workload_commands import meant
+from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, NoChange, Refusal
+from gpuconsole.sim.controllers.workload_commands import resolve_workload_key
 from gpuconsole.sim.kernel import RunCommands
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario_form import PlacementForm
-from gpuconsole.sim.scenario_policy import kueue_config, placement_of
+from gpuconsole.sim.scenario_policy import read_kueue_config, read_placement
 from gpuconsole.sim.strict_decode import convert
 from gpuconsole.sim.world import World
 
@@ -65,31 +65,31 @@ from gpuconsole.sim.world import World
 def reconfigure(world: World, command: Reconfigure) -> Refusal:
     """Restart the schedulers with other settings; a command that changes none of them does nothing."""
     problems: list[str] = []
-    policy = _policy(world.policy, command, problems)
+    policy = _new_policy(world.policy, command, problems)
     if problems:
         return "; ".join(problems)
     if policy != world.policy:
         world.restart(policy)
-    return DONE
+    return CARRIED_OUT
 
 
-def _policy(old: SimPolicy, command: Reconfigure, problems: list[str]) -> SimPolicy:
+def _new_policy(old: SimPolicy, command: Reconfigure, problems: list[str]) -> SimPolicy:
     policy = old
     if command.kueue_config or command.feature_gates or command.fair_sharing is not None:
         if old.kueue is None:
             problems.append("there is no Kueue to configure")
             return old
-        policy = replace(policy, kueue=_kueue(old.kueue, command, problems))
+        policy = replace(policy, kueue=_new_kueue_config(old.kueue, command, problems))
     if command.placement:
         form = convert(dict(command.placement), PlacementForm, "placement", problems)
         if form is not None:
-            policy = replace(policy, placement=placement_of(form, None, problems))
+            policy = replace(policy, placement=read_placement(form, None, problems))
     return policy
 
 
-def _kueue(config: KueueConfig, command: Reconfigure, problems: list[str]) -> KueueConfig:
+def _new_kueue_config(config: KueueConfig, command: Reconfigure, problems: list[str]) -> KueueConfig:
     if command.kueue_config:
-        config = kueue_config(dict(command.kueue_config), None, problems)
+        config = read_kueue_config(dict(command.kueue_config), None, problems)
     if command.fair_sharing is not None:
         config = replace(config, fair_sharing=command.fair_sharing)
     wrong = dict(refusals(command.feature_gates))
@@ -101,31 +101,31 @@ def _kueue(config: KueueConfig, command: Reconfigure, problems: list[str]) -> Ku
     return replace(config, gates=chosen)
 
 
-def carry(world: World, command: Command, place: str = "") -> None:
+def execute_command(world: World, command: Command, place: str = "") -> None:
     """Carry a command out; a refusal becomes a history event, whose message begins with the command's position."""
-    refusal = _carry(world, command, place)
+    refusal = _execute(world, command, place)
     if refusal:
         what = HistoryEventKind.COMMAND_NEEDLESS if isinstance(refusal, NoChange) else HistoryEventKind.COMMAND_REFUSED
         message = f"{place}: {refusal}" if place else str(refusal)
-        world.tell(what, reason=type(command).__name__, message=message, **_about(command))
+        world.record_event(what, reason=type(command).__name__, message=message, **_event_subject(command))
 
 
-def _carry(world: World, command: Command, place: str) -> Refusal:
+def _execute(world: World, command: Command, place: str) -> Refusal:
     match command:
         case Submit(objects):
-            return "; ".join(filter(None, [object_commands.create(world, obj) for obj in objects]))
+            return "; ".join(filter(None, [object_commands.create_object(world, obj) for obj in objects]))
         case Copy(key, name):
-            return object_commands.copy(world, key, name)
+            return object_commands.copy_work(world, key, name)
         case Delete(table, key):
-            return object_commands.delete(world, table, key)
+            return object_commands.delete_object(world, table, key)
         case SetActive(key, active, cause, why):
-            return workload_commands.set_active(world, meant(world, key), active, cause, why)
+            return workload_commands.set_active(world, resolve_workload_key(world, key), active, cause, why)
         case Requeue(key):
-            return workload_commands.requeue(world, meant(world, key))
+            return workload_commands.requeue_workload(world, resolve_workload_key(world, key))
         case SetPriority(key, priority, class_name):
-            return workload_commands.set_priority(world, meant(world, key), priority, class_name)
+            return workload_commands.set_priority(world, resolve_workload_key(world, key), priority, class_name)
         case MoveToQueue(key, queue):
-            return workload_commands.move(world, meant(world, key), queue)
+            return workload_commands.move_to_queue(world, resolve_workload_key(world, key), queue)
         case SetStopPolicy(key, policy):
             return cluster_commands.stop_queue(world, key, policy)
         case SetQuota():
@@ -141,12 +141,12 @@ def _carry(world: World, command: Command, place: str) -> Refusal:
         case AddNodes(like, count):
             return cluster_commands.add_nodes(world, like, count)
         case Divide():
-            return cluster_commands.divide_gpus(world, command)
+            return cluster_commands.repartition_gpus(world, command)
         case Reconfigure():
             return reconfigure(world, command)
         case Later(after, order):
-            world.kernel.at(world.now + after, RunCommands((order,), place))
-            return DONE
+            world.kernel.set_timer(world.now + after, RunCommands((order,), place))
+            return CARRIED_OUT
         case Cordon(name, cordoned):
             return cluster_commands.cordon_node(world, name, cordoned)
         case Drain(name):
@@ -160,24 +160,24 @@ def _carry(world: World, command: Command, place: str) -> Refusal:
         case InterruptSpot(name):
             return machines.order_interruption(world, name)
         case InCluster(name, order):
-            return multikueue.pass_on(world, name, order)
+            return multikueue.forward_command(world, name, order)
         case LoseCluster(name):
-            return multikueue.lose(world, name, True)
+            return multikueue.set_disconnected(world, name, True)
         case RestoreCluster(name):
-            return multikueue.lose(world, name, False)
+            return multikueue.set_disconnected(world, name, False)
         case AnswerCheck(key, name, state, message):
-            return admission_checks.answer(world, meant(world, key), name, state, message)
+            return admission_checks.set_check_state(world, resolve_workload_key(world, key), name, state, message)
         case FailPod(key):
             return cluster_commands.fail_pod(world, key)
         case Scale():
             return elastic_jobs.scale(world, command)
         case Finish(key):
-            return workload_commands.finish(world, key)
+            return workload_commands.finish_work(world, key)
         case _:
             assert_never(command)
 
 
-def _about(command: Command) -> dict[str, str]:
+def _event_subject(command: Command) -> dict[str, str]:
     match command:
         case (
             SetActive(key)

@@ -15,27 +15,27 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, slices
 from gpuconsole.scheduling.kueue.podset import ELASTIC, reclaim
 from gpuconsole.sim.controllers import job_lifecycle, jobs, pods, work, workload_commands, workloads
-from gpuconsole.sim.controllers.admission_plugins import DONE, Refusal
+from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, Refusal
 from gpuconsole.sim.world import World
 
 
-def follow_slices(world: World, job: Job) -> None:
+def reconcile_slices(world: World, job: Job) -> None:
     """Reconcile the slices of a job: edit its current one, or create one that replaces it."""
     existing = slices.not_finished(world.state.table("workloads").all(), job.key)
     plan = slices.ensure(existing, job.pod_sets)
     for ending in plan.endings:
-        _end(world, ending)
+        _finish_slice(world, ending)
     if plan.keep is not None and plan.edited:
         _resize_slice(world, plan.keep)
     elif plan.keep is None and plan.compatible:
         ended = {ending.workload.key for ending in plan.endings}
-        _grow(world, job, next((old for old in existing if old.key not in ended), None))
+        _create_larger_slice(world, job, next((old for old in existing if old.key not in ended), None))
 
 
-def _grow(world: World, job: Job, old: Workload | None) -> None:
+def _create_larger_slice(world: World, job: Job, old: Workload | None) -> None:
     """Create a slice of the job's new size; the old one runs until that is admitted."""
     generation = sum(workload.owner == job.key for workload in world.state.table("workloads").all())
-    new = jobs.workload_for(world, job)
+    new = jobs.new_workload_of(world, job)
     named = replace(new, name=workload_name(job.kind, job.name, job.uid, generation))
     jobs.create_workload(world, slices.prepared(named, old))
 
@@ -46,59 +46,59 @@ def _resize_slice(world: World, changed: Workload) -> None:
     world.put(reclaim(changed, changed.reclaimable))
     group = world.groups.get(changed.key)
     if before is not None and group is not None and before.pod_sets != changed.pod_sets:
-        surplus = _surplus(before.pod_sets, changed.pod_sets)
+        surplus = _surplus_pods(before.pod_sets, changed.pod_sets)
         gone = {key for key, lost in zip(group.pods, surplus, strict=False) if lost}
-        pods.dismiss(world, group, gone, "ScaledDown")
+        pods.delete_surplus(world, group, gone, "ScaledDown")
 
 
-def _surplus(before: tuple[PodSet, ...], after: tuple[PodSet, ...]) -> list[bool]:
+def _surplus_pods(before: tuple[PodSet, ...], after: tuple[PodSet, ...]) -> list[bool]:
     """For each pod, in the order of the pod sets, whether it is surplus now."""
     sizes = {pod_set.name: pod_set.count for pod_set in after}
     return [index >= sizes.get(pod_set.name, 0) for pod_set in before for index in range(pod_set.count)]
 
 
-def take_over_slice(world: World, decision: Admit) -> None:
+def replace_slice(world: World, decision: Admit) -> None:
     """Move the running pods of an elastic job's old slice to the slice just admitted, and finish the old slice."""
     new, old = world.workload(decision.workload), world.workload(decision.replaces)
     if new is None or old is None or old.finished:
         return
     group = world.groups.pop(old.key, None)
-    world.dirty.pop(old.key, None)
+    world.groups_to_reconcile.pop(old.key, None)
     if group is not None:
         heir = replace(group, key=new.key, workload=new.key)
         world.put_group(heir)
         for pod in pods.pods_of(world, group):
             world.put(replace(pod, workload=new.key))
         if group.start is not None:
-            work.resume(world, heir, group.start)
-    _end(world, slices.Ending(old, slices.REPLACED, slices.replacement_message(new)))
+            work.resume_work(world, heir, group.start)
+    _finish_slice(world, slices.Ending(old, slices.REPLACED, slices.replacement_message(new)))
 
 
-def _end(world: World, ending: slices.Ending) -> None:
+def _finish_slice(world: World, ending: slices.Ending) -> None:
     group = world.groups.get(ending.workload.key)
-    workloads.finish(world, ending.workload, ending.reason, ending.message)
+    workloads.finish_workload(world, ending.workload, ending.reason, ending.message)
     if group is not None:
-        pods.remove(world, pods.pods_of(world, group), ending.reason, ending.message)
-        world.dirty[group.key] = None
-    job_lifecycle.retire_later(world, (world.workload(ending.workload.key),))
+        pods.delete_pods(world, pods.pods_of(world, group), ending.reason, ending.message)
+        world.groups_to_reconcile[group.key] = None
+    job_lifecycle.schedule_removal(world, (world.workload(ending.workload.key),))
 
 
 def reconcile_evicted_slices(world: World, key: str) -> None:
     """Reconcile the slices of an evicted job: only a pending replacement slice is kept."""
     workload = world.workload(key)
     job = world.job(workload.owner) if workload is not None else None
-    if job is not None and jobs.elastic(world, job):
-        follow_slices(world, job)
+    if job is not None and jobs.is_elastic_job(world, job):
+        reconcile_slices(world, job)
 
 
 MOST_PODS = 100_000
 ON_HOLD = "StatefulSet scaled to zero; workload on hold"
-NO_LONGER = "Workload no longer on hold; waiting for quota reservation"
+SCALED_TO_ZERO_ENDED = "Workload no longer on hold; waiting for quota reservation"
 
 
 def scale(world: World, order: Scale) -> Refusal:
     """Set a job's number of pods; for a LeaderWorkerSet, of groups."""
-    job = _job(world, order.job)
+    job = _scalable_job(world, order.job)
     if job is None or job.ended:
         return f"there is no unfinished job {order.job}"
     if not 0 <= order.count <= MOST_PODS:
@@ -110,10 +110,10 @@ def scale(world: World, order: Scale) -> Refusal:
     if name not in names:
         return f"job {job.key} has no pod set {name or 'of its own'}; it has: {', '.join(names)}"
     sizes = tuple(replace(p, count=order.count) if p.name == name else p for p in job.pod_sets)
-    return _resize(world, job, replace(job, pod_sets=sizes))
+    return _resize_job(world, job, replace(job, pod_sets=sizes))
 
 
-def _job(world: World, key: str) -> Job | None:
+def _scalable_job(world: World, key: str) -> Job | None:
     kinds = ("Job", "Deployment", "StatefulSet", "LeaderWorkerSet", "RayCluster", "RayService")
     found = (world.job(f"{kind}/{key}") for kind in kinds)
     return (
@@ -127,31 +127,31 @@ def _scale_groups(world: World, job: Job, rules: GroupRules, order: Scale) -> Re
     if order.pod_set:
         return f"job {job.key} is scaled by groups; leave the pod set out"
     world.put(replace(job, rules=replace(rules, replicas=order.count)))
-    world.parents[job.key] = None
-    return DONE
+    world.creators_to_reconcile[job.key] = None
+    return CARRIED_OUT
 
 
-def _resize(world: World, before: Job, job: Job) -> Refusal:
+def _resize_job(world: World, before: Job, job: Job) -> Refusal:
     if job.volcano is not None:
         return workload_commands.scaled_volcano_job(world, before, job)
-    managed = jobs.managed(world, job)
-    if jobs.makes_jobs(world, job):
+    managed = jobs.is_managed(world, job)
+    if jobs.is_job_creator(world, job):
         world.put(job)
-        world.parents[job.key] = None
+        world.creators_to_reconcile[job.key] = None
     elif managed and job.kind == "StatefulSet":
         return _scale_stateful_set(world, before, job)
-    elif managed and jobs.elastic(world, job):
+    elif managed and jobs.is_elastic_job(world, job):
         world.put(job)
-        follow_slices(world, job)
+        reconcile_slices(world, job)
     elif job.solo and not managed:
         world.put(job)
-        _fit(world, job)
+        _delete_surplus_pods(world, job)
     else:
         return f'job {job.key} is not elastic: only a queued job with {ELASTIC}: "true" can be scaled'
-    return DONE
+    return CARRIED_OUT
 
 
-def _fit(world: World, job: Job) -> None:
+def _delete_surplus_pods(world: World, job: Job) -> None:
     """Delete surplus pods; missing ones are created."""
     group = world.groups.get(job.key)
     if group is None:
@@ -164,8 +164,8 @@ def _fit(world: World, job: Job) -> None:
     gone = {pod.key for pod in members if pod.pod_set in sizes and pod.index not in kept[pod.pod_set]}
     for pod in members:
         if pod.key in gone:
-            work.interrupt(world, group.key, pod=pod)
-    pods.dismiss(world, world.groups[group.key], gone, "ScaledDown")
+            work.interrupt_work(world, group.key, pod=pod)
+    pods.delete_surplus(world, world.groups[group.key], gone, "ScaledDown")
 
 
 def _scale_stateful_set(world: World, before: Job, job: Job) -> Refusal:
@@ -179,18 +179,18 @@ def _scale_stateful_set(world: World, before: Job, job: Job) -> Refusal:
     world.put(job)
     workload = next((w for w in world.state.table("workloads").all() if w.owner == job.key and not w.finished), None)
     if new and workload is None:
-        jobs.stand_for(world, job)
+        jobs.create_workload_of_job(world, job)
     elif new and workload is not None and conditions.on_hold(workload):
-        _wait(world, replace(workload, pod_sets=job.pod_sets), "Pending", NO_LONGER)
+        _record_pending(world, replace(workload, pod_sets=job.pod_sets), "Pending", SCALED_TO_ZERO_ENDED)
     elif not new and workload is not None:
-        work.interrupt(world, workload.key)
+        work.interrupt_work(world, workload.key)
         if group is not None:
-            pods.remove(world, pods.pods_of(world, group), "ScaledDown")
-        _wait(world, workload, "OnHold", ON_HOLD)
-    return DONE
+            pods.delete_pods(world, pods.pods_of(world, group), "ScaledDown")
+        _record_pending(world, workload, "OnHold", ON_HOLD)
+    return CARRIED_OUT
 
 
-def _wait(world: World, workload: Workload, reason: str, message: str) -> None:
+def _record_pending(world: World, workload: Workload, reason: str, message: str) -> None:
     """Record why a workload holds no quota."""
     shown = "PendingEvaluation" if reason == "Pending" and world.granular else reason
     world.put(conditions.refuse(workload, shown, message, world.now, granular=world.granular))

@@ -16,16 +16,16 @@ from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 from gpuconsole.sim.controllers import job_lifecycle, pods, work, workloads
-from gpuconsole.sim.controllers.workloads import tell
-from gpuconsole.sim.kernel import BackoffEnds, Release
-from gpuconsole.sim.run_times import Step
+from gpuconsole.sim.controllers.workloads import record_event
+from gpuconsole.sim.kernel import BackoffEnds, ReleaseQuota
+from gpuconsole.sim.run_times import LatencyStep
 from gpuconsole.sim.world import RunningGroup, World
 
 LAUNCHER = "launcher"
 """The pod set of an MPIJob's launcher pod, which starts the workers' processes."""
-_BACKS_OFF = (conditions.ADMISSION_CHECK, conditions.PODS_READY_TIMEOUT)
+_BACKOFF_REASONS = (conditions.ADMISSION_CHECK, conditions.PODS_READY_TIMEOUT)
 """Evictions after which a workload waits for its back-off."""
-REACTION = SECOND
+RELEASE_DELAY = SECOND
 """Time from an eviction to the release of quota, if no pod is waited for and the policy has no latencies.
 
 It is not 0, because two workloads that preempt each other in turn would then stop the clock.
@@ -36,7 +36,7 @@ def preempt(world: World, decision: Preempt) -> None:
     """Preempt a victim, unless it is being evicted already."""
     victim, by = world.workload(decision.workload), world.workload(decision.by)
     if victim is not None and victim.reserved and not victim.is_true(conditions.EVICTED):
-        evict(world, victim, conditions.PREEMPTED, decision.message, by=by, rule=decision.rule, choice=decision.choice)
+        evict(world, victim, conditions.PREEMPTED, decision.message, by=by, rule=decision.rule, trace=decision.choice)
 
 
 def evict(
@@ -47,16 +47,16 @@ def evict(
     *,
     by: Workload | None = None,
     rule: PreemptionRule | None = None,
-    choice: PreemptionTrace | None = None,
+    trace: PreemptionTrace | None = None,
     cause: str = "",
 ) -> None:
     """Evict a workload: its work stops now, its pods terminate within their grace period.
 
-    `by`, `rule` and `choice` are the preemptor, the rule that allows the preemption, and its trace; `cause` is the
+    `by`, `rule` and `trace` are the preemptor, the rule that allows the preemption, and its trace; `cause` is the
     underlying cause of the eviction.
     """
     was_ready = workload.is_true(PODS_READY)
-    loss = work.interrupt(world, workload.key)
+    loss = work.interrupt_work(world, workload.key)
     stored = world.workload(workload.key)
     if stored is not None:
         workload = replace(workload, done=stored.done)
@@ -73,64 +73,64 @@ def evict(
     if rule is not None:
         config = world.policy.kueue or DEFAULT
         made_room = apply_decisions.preempted_events(message, workload, by, config) if by is not None else ()
-        tell(
+        record_event(
             world,
             HistoryEventKind.PREEMPTED,
             workload,
             reason=rule.value,
             told=tuple(made_room),
-            choice=choice,
+            choice=trace,
             **names,
         )
     marked = evicted.condition(conditions.EVICTED)
     kueue_event = apply_decisions.evicted_event(workload, reason, message, cause)
     shown = marked.reason if marked is not None else reason
-    tell(world, HistoryEventKind.EVICTED, workload, reason=shown, told=(kueue_event,), **names)
+    record_event(world, HistoryEventKind.EVICTED, workload, reason=shown, told=(kueue_event,), **names)
     if workload.checks:
-        world.unchecked[workload.key] = None
-    job_lifecycle.mark_phase(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
+        world.workloads_with_checks_due[workload.key] = None
+    job_lifecycle.set_phase(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
     if not workload.cluster and not workload.parent:
-        _stop(world, workload, message, was_ready=was_ready)
+        _suspend_job(world, workload, message, was_ready=was_ready)
 
 
-def _stop(world: World, workload: Workload, message: str, *, was_ready: bool) -> None:
+def _suspend_job(world: World, workload: Workload, message: str, *, was_ready: bool) -> None:
     """Suspend the job, which deletes its pods; its quota is released when its integration reports it inactive."""
     key, kind = workload.key, kind_of(workload)
     group = world.groups.get(key)
-    had_pods = group is not None and bool(group.present)
-    on_nodes = group is not None and bool(group.running + group.leaving)
+    had_pods = group is not None and bool(group.existing)
+    on_nodes = group is not None and bool(group.running + group.terminating)
     if group is not None:
-        after = _until_deletion(world, key, kind, world.now)
-        pods.remove(world, pods.pods_of(world, group), "Evicted", message, after=after)
+        after = _time_until_deletion(world, key, kind, world.now)
+        pods.delete_pods(world, pods.pods_of(world, group), "Evicted", message, after=after)
         if not on_nodes:
-            pods.disband(world, world.groups[key])
-    if on_nodes and _rule(world, kind, was_ready=was_ready) is not QuotaRelease.WITHOUT_ACTIVE_PODS:
-        world.dirty[key] = None
+            pods.delete_group(world, world.groups[key])
+    if on_nodes and _quota_release(world, kind, was_ready=was_ready) is not QuotaRelease.WITHOUT_ACTIVE_PODS:
+        world.groups_to_reconcile[key] = None
         return
-    steps: tuple[Step, ...] = ("status_update",) if had_pods else ()
-    latency = world.latency("job_suspend", *steps, "workload_reconcile", of=(key, world.now))
-    at = _polled(kind, world.now, world.now + (latency or REACTION))
-    world.kernel.at(at, Release(key, world.now))
+    steps: tuple[LatencyStep, ...] = ("status_update",) if had_pods else ()
+    latency = world.draw_latency("job_suspend", *steps, "workload_reconcile", of=(key, world.now))
+    at = _next_poll(kind, world.now, world.now + (latency or RELEASE_DELAY))
+    world.kernel.set_timer(at, ReleaseQuota(key, world.now))
 
 
-def _until_deletion(world: World, key: str, kind: str, evicted: Time) -> Span:
+def _time_until_deletion(world: World, key: str, kind: str, evicted: Time) -> Span:
     """The time from an eviction until the pods are deleted."""
     delay = CONTROLLER_DELAYS.get(kind, NO_DELAY)
-    return delay.deletion + world.latency("job_suspend", "pod_deletion", of=(key, evicted))
+    return delay.deletion + world.draw_latency("job_suspend", "pod_deletion", of=(key, evicted))
 
 
-def go_on(world: World, workload: Workload) -> None:
+def resume_eviction(world: World, workload: Workload) -> None:
     """Resume an eviction that was under way when the simulation began: remove the pods, then release the quota."""
     evicted, group = workload.condition(conditions.EVICTED), world.groups.get(workload.key)
     since, kind = evicted.since if evicted is not None else world.now, kind_of(workload)
     if group is not None:
-        after = max(0, since + _until_deletion(world, workload.key, kind, since) - world.now)
+        after = max(0, since + _time_until_deletion(world, workload.key, kind, since) - world.now)
         message = evicted.message if evicted is not None else ""
-        pods.remove(world, pods.pods_of(world, group), "Evicted", message, after=after)
-        if _rule(world, kind) is not QuotaRelease.WITHOUT_ACTIVE_PODS:
+        pods.delete_pods(world, pods.pods_of(world, group), "Evicted", message, after=after)
+        if _quota_release(world, kind) is not QuotaRelease.WITHOUT_ACTIVE_PODS:
             return  # The release waits for its pods.
-    latency = world.latency("job_suspend", "status_update", "workload_reconcile", of=(workload.key, since))
-    world.kernel.at(max(world.now, since + (latency or REACTION)), Release(workload.key, since))
+    latency = world.draw_latency("job_suspend", "status_update", "workload_reconcile", of=(workload.key, since))
+    world.kernel.set_timer(max(world.now, since + (latency or RELEASE_DELAY)), ReleaseQuota(workload.key, since))
 
 
 def kind_of(workload: Workload) -> str:
@@ -138,12 +138,12 @@ def kind_of(workload: Workload) -> str:
     return workload.owner.partition("/")[0]
 
 
-def _rule(world: World, kind: str, *, was_ready: bool = True) -> QuotaRelease:
+def _quota_release(world: World, kind: str, *, was_ready: bool = True) -> QuotaRelease:
     config = world.policy.kueue or DEFAULT
     return quota_release(kind, fast_release=config.enabled(FAST_RELEASE_GATE), was_ready=was_ready)
 
 
-def _polled(kind: str, evicted: Time, stopped: Time) -> Time:
+def _next_poll(kind: str, evicted: Time, stopped: Time) -> Time:
     """The time at which the job's controller notices a change, if it polls."""
     interval = CONTROLLER_DELAYS.get(kind, NO_DELAY).polling
     return evicted - (evicted - stopped) // interval * interval if interval else stopped
@@ -152,7 +152,7 @@ def _polled(kind: str, evicted: Time, stopped: Time) -> Time:
 def release_when_stopped(world: World, group: RunningGroup, workload: Workload) -> None:
     """Release the quota of an evicted workload once no pod that its integration waits for is left."""
     kind = kind_of(workload)
-    rule = _rule(world, kind)
+    rule = _quota_release(world, kind)
     if rule is QuotaRelease.WITHOUT_ACTIVE_PODS:
         return  # It is released by its timer.
     counted = pods.pods_of(world, group)
@@ -162,22 +162,22 @@ def release_when_stopped(world: World, group: RunningGroup, workload: Workload) 
         return
     evicted = workload.condition(conditions.EVICTED)
     since = evicted.since if evicted is not None else world.now
-    stopped = world.now + world.latency("workload_reconcile", of=(workload.key, since))
-    least = since + REACTION if world.policy.latencies is None else since
-    at = _polled(kind, since, max(stopped, least))
+    stopped = world.now + world.draw_latency("workload_reconcile", of=(workload.key, since))
+    least = since + RELEASE_DELAY if world.policy.latencies is None else since
+    at = _next_poll(kind, since, max(stopped, least))
     if at > world.now:
-        world.kernel.at(at, Release(workload.key, since))
+        world.kernel.set_timer(at, ReleaseQuota(workload.key, since))
     else:
-        release(world, workload.key)
+        release_quota(world, workload.key)
 
 
-def is_released_by(workload: Workload, timer: Release) -> bool:
+def is_released_by(workload: Workload, timer: ReleaseQuota) -> bool:
     """True if the timer belongs to the workload's latest eviction, which is not complete yet."""
     evicted = workload.condition(conditions.EVICTED)
     return evicted is not None and evicted.status and evicted.since == timer.evicted
 
 
-def release(world: World, key: str) -> None:
+def release_quota(world: World, key: str) -> None:
     """Release the quota of an evicted workload whose job is inactive, and requeue the workload.
 
     If a job of its kind may restart while its old pods still terminate, the old pods no longer belong to the workload's
@@ -188,7 +188,7 @@ def release(world: World, key: str) -> None:
         return
     group = world.groups.get(key)
     if group is not None and starts_before_old_pods_end(world, workload):
-        pods.leave_behind(world, group)
+        pods.detach_terminating_group(world, group)
     released = workloads.with_pods_not_ready(
         conditions.release(workload, world.now, granular=world.granular), world.now
     )
@@ -196,14 +196,14 @@ def release(world: World, key: str) -> None:
         released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)
     again = released.requeue.at
     if again is not None and again > world.now:
-        world.kernel.at(again, BackoffEnds(key))
+        world.kernel.set_timer(again, BackoffEnds(key))
     else:
-        released = _rested(world, released)
+        released = _with_backoff_over(world, released)
     world.put(released)
-    workloads.watch_requeue(world, released)
+    workloads.set_requeue_timer(world, released)
     if released.active and released.is_true(conditions.REQUEUED):
         latency = conditions.eviction_latency(workload, released, world.now)
-        _tell_requeued(world, released, workload.cluster_queue, waited=latency[2] if latency is not None else 0)
+        _record_requeue(world, released, workload.cluster_queue, waited=latency[2] if latency is not None else 0)
     workloads.record_obstacle(world, released)
 
 
@@ -214,9 +214,9 @@ def starts_before_old_pods_end(world: World, workload: Workload) -> bool:
     return kind_starts_before_old_pods_end(kind_of(workload), replaces_failed_only=failed_only)
 
 
-def _tell_requeued(world: World, workload: Workload, queue: str, *, waited: Span = 0) -> None:
+def _record_requeue(world: World, workload: Workload, queue: str, *, waited: Span = 0) -> None:
     evicted = workload.condition(conditions.EVICTED)
-    world.tell(
+    world.record_event(
         HistoryEventKind.REQUEUED,
         workload=workload.key,
         queue=queue,
@@ -227,11 +227,11 @@ def _tell_requeued(world: World, workload: Workload, queue: str, *, waited: Span
     )
 
 
-def _rested(world: World, workload: Workload) -> Workload:
+def _with_backoff_over(world: World, workload: Workload) -> Workload:
     """The workload, requeued if its backoff is over."""
     rested = replace(workload, requeue=replace(workload.requeue, at=None))
     waits = rested.condition(conditions.REQUEUED)
-    if waits is None or waits.status or waits.reason not in _BACKS_OFF:
+    if waits is None or waits.status or waits.reason not in _BACKOFF_REASONS:
         return rested
     return conditions.requeue(rested, "BackoffFinished", "The workload backoff was finished", world.now)
 
@@ -241,7 +241,7 @@ def backoff_ends(world: World, timer: BackoffEnds) -> None:
     workload = world.workload(timer.workload)
     if workload is None or workload.reserved or workload.requeue.at is None or workload.requeue.at > world.now:
         return
-    rested = _rested(world, workload)
+    rested = _with_backoff_over(world, workload)
     world.put(rested)
-    _tell_requeued(world, rested, workloads.cluster_queue_of(world, rested))
+    _record_requeue(world, rested, workloads.cluster_queue_of(world, rested))
     workloads.record_obstacle(world, rested)

@@ -31,10 +31,10 @@ def ready_flow_jobs(world: World, flow: Job, rules: FlowRules, children: Sequenc
         if f"{flow.name}-{one.template}" not in phases and all(phase is JobPhase.SUCCEEDED for phase in needs):
             template = world.job(f"JobTemplate/{flow.namespace}/{one.template}")
             if template is not None and isinstance(template.rules, TemplateRules):
-                yield _job(world, flow, template, template.rules)
+                yield _flow_job(world, flow, template, template.rules)
 
 
-def _job(world: World, flow: Job, template: Job, rules: TemplateRules) -> Job:
+def _flow_job(world: World, flow: Job, template: Job, rules: TemplateRules) -> Job:
     name = f"{flow.name}-{template.name}"
     marks = {BY_TEMPLATE: f"{flow.namespace}.{template.name}", BY_FLOW: f"{flow.namespace}.{flow.name}"}
     return Job(
@@ -79,19 +79,19 @@ def reconcile_children(world: World, key: str) -> None:
             delete_child(world, child)
         world.children.pop(key, None)
     elif isinstance(job.rules, CronRules):
-        _make_due(world, job, job.rules, children)
+        _create_due_run(world, job, job.rules, children)
     elif isinstance(job.rules, FlowRules):
-        _advance(world, job, job.rules, children)
+        _advance_flow(world, job, job.rules, children)
     elif isinstance(job.rules, TemplateRules):
         # Flows created before this template may wait for it.
         for other in world.state.table("jobs").all():
             if isinstance(other.rules, FlowRules) and other.namespace == job.namespace and not other.ended:
-                world.parents[other.key] = None
-    elif jobs.makes_jobs(world, job):
+                world.creators_to_reconcile[other.key] = None
+    elif jobs.is_job_creator(world, job):
         # The StatefulSets that a live LeaderWorkerSet created are not the children that stand for its groups here.
         members = [child for child in children if isinstance(child.rules, MemberRules)]
         if members or not _has_pods(world, job):
-            _fill(world, job, members)
+            _adjust_replicas(world, job, members)
 
 
 def delete_child(world: World, child: Job) -> None:
@@ -108,15 +108,15 @@ def is_replica(job: Job | None) -> bool:
     return job is not None and job.kind == POD and isinstance(job.rules, MemberRules)
 
 
-def cron_due(world: World, timer: CronDue) -> None:
+def run_cron_job(world: World, timer: CronDue) -> None:
     """Run a CronJob whose time has come, if it still exists and is not suspended."""
     job = world.job(timer.job)
     if job is not None and job.uid == timer.uid and not job.suspended:
-        world.parents[job.key] = None
-        jobs.arm_cron(world, job)
+        world.creators_to_reconcile[job.key] = None
+        jobs.set_cron_timer(world, job)
 
 
-def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> None:
+def _create_due_run(world: World, job: Job, rules: CronRules, children: list[Job]) -> None:
     """Create the Job that is due, and delete those beyond the history limit."""
     for old in jobs.surplus_runs(rules, children):
         delete_child(world, old)
@@ -133,27 +133,27 @@ def _make_due(world: World, job: Job, rules: CronRules, children: list[Job]) -> 
     name = f"{rules.makes}/{job.namespace}/{job.name}-{scheduled}"
     made = jobs.job_for_run(job, rules, scheduled, uid=world.uid(rules.makes, name), now=world.now)
     # If a quota refuses it, its time stays open, and is tried again when another Job of the CronJob ends or is deleted.
-    if _is_refused(world, job, made):
+    if _is_refused_by_quota(world, job, made):
         return
     world.put(jobs.with_created_run(job, rules, scheduled))
     jobs.create_job(world, made)
 
 
-def _is_refused(world: World, parent: Job, child: Job) -> bool:
+def _is_refused_by_quota(world: World, parent: Job, child: Job) -> bool:
     """True if a ResourceQuota refuses a job to be created; its creator records an event."""
     refusal = admission_plugins.quota_refusal(world, child)
     if refusal:
         message = f"Error creating job: {refusal}"
-        world.tell(HistoryEventKind.PENDING, workload=parent.key, reason=pods.FAILED_CREATE, message=message)
+        world.record_event(HistoryEventKind.PENDING, workload=parent.key, reason=pods.FAILED_CREATE, message=message)
     return bool(refusal)
 
 
-def _advance(world: World, job: Job, rules: FlowRules, children: list[Job]) -> None:
+def _advance_flow(world: World, job: Job, rules: FlowRules, children: list[Job]) -> None:
     """Create the Jobs of a flow that are due, and update its status."""
     if job.ended:
         return
     for child in ready_flow_jobs(world, job, rules, children):
-        if not _is_refused(world, job, child):
+        if not _is_refused_by_quota(world, job, child):
             jobs.create_job(world, child)
             children.append(child)
     current = flow_with_phase(job, rules, children, world.now)
@@ -169,7 +169,7 @@ def _has_pods(world: World, job: Job) -> bool:
     return any(pod.job == job.key or pod.labels.get(LWS_NAME) == job.name for pod in world.state.table("pods").all())
 
 
-def _fill(world: World, job: Job, children: list[Job]) -> None:
+def _adjust_replicas(world: World, job: Job, children: list[Job]) -> None:
     """Create missing replicas or groups, and delete surplus ones, the last ones first."""
     wanted = {f"{_kind(job)}/{job.namespace}/{job.name}-{index}": index for index in range(_replicas(job))}
     for child in reversed(children):
@@ -178,7 +178,7 @@ def _fill(world: World, job: Job, children: list[Job]) -> None:
     there = {child.key for child in children}
     for key, index in wanted.items():
         if key not in there:
-            jobs.create_job(world, _member(world, job, index))
+            jobs.create_job(world, _new_member(world, job, index))
     running = any(child.phase is JobPhase.RUNNING for child in children)
     phase = JobPhase.RUNNING if running else JobPhase.PENDING
     current = world.job(job.key)
@@ -195,7 +195,7 @@ def _kind(job: Job) -> str:
     return LWS_GROUP if isinstance(job.rules, GroupRules) else POD
 
 
-def _member(world: World, job: Job, index: int) -> Job:
+def _new_member(world: World, job: Job, index: int) -> Job:
     name, kind = f"{job.name}-{index}", _kind(job)
     grouped = isinstance(job.rules, GroupRules)
     template = job.pod_sets[0].template
@@ -210,13 +210,13 @@ def _member(world: World, job: Job, index: int) -> Job:
         annotations=NO_LABELS if grouped else template.annotations,
         queue=job.queue,
         workload_priority_class=job.workload_priority_class,
-        pod_sets=_group(job, index) if grouped else (replace(job.pod_sets[0], count=1),),
+        pod_sets=_group_pod_sets(job, index) if grouped else (replace(job.pod_sets[0], count=1),),
         rules=MemberRules(index=index, recreate=isinstance(job.rules, GroupRules) and job.rules.recreate),
         max_execution_time=job.max_execution_time,
     )
 
 
-def _group(job: Job, index: int) -> tuple[PodSet, ...]:
+def _group_pod_sets(job: Job, index: int) -> tuple[PodSet, ...]:
     """The pod sets of one group: `NAME-GROUP` is the leader, `NAME-GROUP-1` and later ones are workers."""
     leader, parts = f"{job.name}-{index}", []
     first = 0

@@ -15,19 +15,19 @@ from gpuconsole.model.jobs.batch import count_numbers
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.controllers import pods
-from gpuconsole.sim.kernel import Deadline, Retire
+from gpuconsole.sim.kernel import JobDeadline, RemoveFinished
 from gpuconsole.sim.world import World
 
 DEADLINE_EXCEEDED = "Job was active longer than specified deadline"
 
 
-def begin_deadline(world: World, key: str) -> None:
+def start_deadline(world: World, key: str) -> None:
     """Start the activeDeadlineSeconds of a job, if it has one, now."""
     job = world.job(key) if key else None
     limit = deadline_of(job) if job is not None else None
     if job is not None and limit is not None:
         world.put(replace(job, batch=replace(job.batch, since=world.now)))
-        world.kernel.at(world.now + limit, Deadline(key, world.now))
+        world.kernel.set_timer(world.now + limit, JobDeadline(key, world.now))
 
 
 def resume_deadlines(world: World) -> None:
@@ -40,9 +40,9 @@ def resume_deadlines(world: World) -> None:
         if limit is None or job.ended or job.suspended:
             continue
         if job.batch.since is not None:
-            world.kernel.at(max(world.now, job.batch.since + limit), Deadline(job.key, job.batch.since))
+            world.kernel.set_timer(max(world.now, job.batch.since + limit), JobDeadline(job.key, job.batch.since))
         elif job.phase is JobPhase.RUNNING:
-            begin_deadline(world, job.key)
+            start_deadline(world, job.key)
 
 
 def deadline_of(job: Job) -> Span | None:
@@ -61,7 +61,7 @@ def ttl_of(job: Job) -> Span | None:
     return None
 
 
-def job_over_deadline(world: World, timer: Deadline) -> Job | None:
+def job_over_deadline(world: World, timer: JobDeadline) -> Job | None:
     """The job whose deadline has passed, if it was active since the timer was set."""
     job = world.job(timer.job)
     if job is None or job.ended or job.suspended or job.batch.since != timer.since:
@@ -69,18 +69,20 @@ def job_over_deadline(world: World, timer: Deadline) -> Job | None:
     return job
 
 
-_KINDS: dict[str, type[Pod] | type[Job] | type[Workload]] = {TABLES[kind]: kind for kind in (Pod, Job, Workload)}
+_REMOVED_KINDS: dict[str, type[Pod] | type[Job] | type[Workload]] = {
+    TABLES[kind]: kind for kind in (Pod, Job, Workload)
+}
 
 
-def retire_later(world: World, objs: Iterable[Workload | Job | Pod | None]) -> None:
+def schedule_removal(world: World, objs: Iterable[Workload | Job | Pod | None]) -> None:
     """Set the timer that removes these finished objects, if the policy has `keep_finished`."""
     if world.policy.keep_finished is None:
         return
     objects = tuple((TABLES[type(obj)], obj.key, obj.uid) for obj in objs if obj is not None)
-    world.kernel.at(world.now + world.policy.keep_finished, Retire(objects))
+    world.kernel.set_timer(world.now + world.policy.keep_finished, RemoveFinished(objects))
 
 
-def retire_when_due(world: World, job: Job | None, others: Iterable[Workload | Pod | None]) -> None:
+def schedule_ttl_removal(world: World, job: Job | None, others: Iterable[Workload | Pod | None]) -> None:
     """Set the timer of a finished job with ttlSecondsAfterFinished.
 
     The objects in `others` are removed with it.
@@ -89,10 +91,10 @@ def retire_when_due(world: World, job: Job | None, others: Iterable[Workload | P
     if job is None or kept is None:
         return
     objects = tuple((TABLES[type(obj)], obj.key, obj.uid) for obj in (job, *others) if obj is not None)
-    world.kernel.at(world.now + kept, Retire(objects))
+    world.kernel.set_timer(world.now + kept, RemoveFinished(objects))
 
 
-def pods_left(world: World, job: Job | None, last: Iterable[Pod]) -> list[Pod]:
+def finished_pods_of(world: World, job: Job | None, last: Iterable[Pod]) -> list[Pod]:
     """The finished pods of a job: those of its `last` wave and of earlier ones, which no running group has any more."""
     found = {pod.key: pod for one in last if (pod := world.pod(one.key)) is not None}
     if job is not None and isinstance(job.rules, BatchRules) and job.solo:
@@ -102,15 +104,15 @@ def pods_left(world: World, job: Job | None, last: Iterable[Pod]) -> list[Pod]:
     return list(found.values())
 
 
-def retire(world: World, timer: Retire) -> None:
+def remove_finished(world: World, timer: RemoveFinished) -> None:
     """Remove finished objects."""
     for table, key, uid in timer.objects:
         obj = world.state.table(table).get(key)
         if obj is not None and obj.uid == uid:
-            world.drop(_KINDS[table], key)
+            world.drop(_REMOVED_KINDS[table], key)
 
 
-def mark_phase(world: World, key: str, phase: JobPhase, *, suspended: bool = False) -> None:
+def set_phase(world: World, key: str, phase: JobPhase, *, suspended: bool = False) -> None:
     """Set a job's phase and its timestamp. An unknown key changes nothing."""
     job = world.job(key) if key else None
     if job is None or (job.phase is phase and job.suspended == suspended):

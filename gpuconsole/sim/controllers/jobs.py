@@ -1,8 +1,8 @@
 """Arrival of jobs and pods: with a queue name they get a Workload, without one their pods are created at once.
 
 Before that, a TrainJob gets the pods of its runtime (Kubeflow trainer), and a job of Kueue's queues is rewritten for
-the scheduler that replaces Kueue, if any (`rerouted`). The functions on CronJobs decide when one creates a Job
-(Kubernetes' CronJob controller; the Spark operator's for its kind); `generators` creates it.
+the scheduler that replaces Kueue, if any (`rewrite_for_substitute`). The functions on CronJobs decide when one creates
+a Job (Kubernetes' CronJob controller; the Spark operator's for its kind); `generators` creates it.
 """
 
 from collections.abc import Sequence
@@ -36,22 +36,22 @@ from gpuconsole.scheduling.kueue.slices import is_elastic, prepared
 from gpuconsole.scheduling.volcano.jobs.pod_group import QUEUE_NAME
 from gpuconsole.sim.controllers import admission_plugins, job_lifecycle, pods, volcano_jobs, workloads
 from gpuconsole.sim.controllers.admission_plugins import (
-    DONE,
+    CARRIED_OUT,
     Refusal,
-    defaulted,
-    defaulted_sets,
     pod_priority,
+    pod_sets_with_defaults,
+    with_defaults,
     workload_priority,
 )
 from gpuconsole.sim.controllers.pod_specs import job_pods
-from gpuconsole.sim.kernel import CronDue, StandFor
+from gpuconsole.sim.kernel import CronDue, RetryWorkloadCreation
 from gpuconsole.sim.policy import Substitute
 from gpuconsole.sim.world import RunningGroup, World, running_group_key
 
 _SCHEDULERS = {Substitute.VOLCANO: "volcano", Substitute.KAI: "kai-scheduler"}
 
 
-def rerouted(world: World, job: Job) -> Job:
+def rewrite_for_substitute(world: World, job: Job) -> Job:
     """Rewrite a job that has a queue for the scheduler that replaces Kueue, if any (`SimPolicy.substitute`)."""
     substitute = world.policy.substitute
     if substitute is None or not job.queue or job.volcano is not None:
@@ -110,12 +110,12 @@ def job_of_workload(workload: Workload) -> Job:
         queue=workload.queue,
         workload_priority_class=workload.priority_class,
         pod_sets=workload.pod_sets,
-        duration=_span(workload.annotations.get(DURATION, "")),
-        checkpoint_interval=_span(workload.annotations.get(CHECKPOINT, "")),
+        duration=_parse_annotation_span(workload.annotations.get(DURATION, "")),
+        checkpoint_interval=_parse_annotation_span(workload.annotations.get(CHECKPOINT, "")),
     )
 
 
-def _span(text: str) -> Span | None:
+def _parse_annotation_span(text: str) -> Span | None:
     try:
         return parse_span(text) or None
     except ValueError:
@@ -123,16 +123,16 @@ def _span(text: str) -> Span | None:
 
 
 _SPARK = "SparkApplication"
-MOST_MISSED = 10_000
+MAX_MISSED_RUNS = 10_000
 """Maximum missed times to consider; a schedule that missed more continues from now."""
 
 
-def arm_cron(world: World, job: Job) -> None:
+def set_cron_timer(world: World, job: Job) -> None:
     """Set the timer for a CronJob's next run."""
     if isinstance(job.rules, CronRules) and not job.suspended:
         due = parse_cron(job.rules.schedule).next_in(world.now, job.rules.time_zone)
         if due is not None:
-            world.kernel.at(due, CronDue(job.key, job.uid))
+            world.kernel.set_timer(due, CronDue(job.key, job.uid))
 
 
 def latest_run(job: Job, rules: CronRules, now: Time) -> Time | None:
@@ -141,7 +141,7 @@ def latest_run(job: Job, rules: CronRules, now: Time) -> Time | None:
     if rules.starting_deadline is not None:
         since = max(since, now - rules.starting_deadline - 1)
     schedule, found = parse_cron(rules.schedule), None
-    for _ in range(MOST_MISSED):
+    for _ in range(MAX_MISSED_RUNS):
         due = schedule.next_in(since, rules.time_zone)
         if due is None or due > now:
             return found
@@ -154,7 +154,7 @@ def skips_missed_runs(rules: CronRules) -> bool:
     return rules.makes == _SPARK
 
 
-def _name(parent: Job, rules: CronRules, scheduled: Time) -> str:
+def _run_name(parent: Job, rules: CronRules, scheduled: Time) -> str:
     """Name of a run's Job: with the minute of its time, for Spark applications with the nanosecond."""
     return f"{parent.name}-{scheduled * 1000 if rules.makes == _SPARK else scheduled // MINUTE}"
 
@@ -164,7 +164,7 @@ def job_for_run(parent: Job, rules: CronRules, scheduled: Time, *, uid: str, now
     return Job(
         kind=rules.makes,
         namespace=parent.namespace,
-        name=_name(parent, rules, scheduled),
+        name=_run_name(parent, rules, scheduled),
         uid=uid,
         created=now,
         owner=parent.key,
@@ -222,10 +222,10 @@ def missing_runtime(world: World, job: Job) -> Refusal:
     """Why a TrainJob cannot be created: its runtime does not exist."""
     rules = job.rules
     if not isinstance(rules, TrainRules) or job.pod_sets or _runtime(world, job, rules) is not None:
-        return DONE
+        return CARRIED_OUT
     kind = rules.kind[0].lower() + rules.kind[1:]
-    said = f"specified {kind} must be created before the TrainJob is created"
-    return f"spec.runtimeRef: {rules.runtime} not found: {said}"
+    value = f"specified {kind} must be created before the TrainJob is created"
+    return f"spec.runtimeRef: {rules.runtime} not found: {value}"
 
 
 def _runtime(world: World, job: Job, rules: TrainRules) -> TrainingRuntime | None:
@@ -242,21 +242,23 @@ def create_job(world: World, job: Job) -> None:
     """Create a job; then its Workload if Kueue queues it, else its pods unless it is suspended."""
     job = replace(job, uid=job.uid or world.uid(job.kind, job.key), created=job.created or world.now)
     ensure_namespace(world, job.namespace)
-    job = rerouted(world, _in_default_queue(world, with_runtime(world, job)))
-    if makes_jobs(world, job):
-        _create_parent(world, job)
+    job = rewrite_for_substitute(world, _in_default_queue(world, with_runtime(world, job)))
+    if is_job_creator(world, job):
+        _create_job_creator(world, job)
         return
-    if managed(world, job):
+    if is_managed(world, job):
         world.put(replace(job, suspended=True, phase=JobPhase.SUSPENDED))
-        stand_for(world, job, since=job.created)
+        create_workload_of_job(world, job, since=job.created)
         return
     world.put(replace(job, phase=JobPhase.SUSPENDED if job.suspended else JobPhase.PENDING))
-    world.tell(HistoryEventKind.SUBMITTED, workload=job.key, **world.devices.of_pod_sets(job.namespace, job.pod_sets))
+    world.record_event(
+        HistoryEventKind.SUBMITTED, workload=job.key, **world.devices.of_pod_sets(job.namespace, job.pod_sets)
+    )
     if not job.suspended:
         start_unmanaged(world, job)
 
 
-def managed(world: World, job: Job) -> bool:
+def is_managed(world: World, job: Job) -> bool:
     """True if Kueue queues this job."""
     return world.session is not None and bool(job.queue)
 
@@ -275,51 +277,51 @@ def _in_default_queue(world: World, job: Job) -> Job:
     return replace(job, queue=DEFAULT_QUEUE, labels={**job.labels, QUEUE: DEFAULT_QUEUE}) if there else job
 
 
-def makes_jobs(world: World, job: Job) -> bool:
+def is_job_creator(world: World, job: Job) -> bool:
     """True if the job creates jobs: CronJobs, flows, groups of leaders and workers, queued replicas."""
-    return job.makes_jobs or (job.kind == "Deployment" and managed(world, job))
+    return job.makes_jobs or (job.kind == "Deployment" and is_managed(world, job))
 
 
-def _create_parent(world: World, job: Job) -> None:
+def _create_job_creator(world: World, job: Job) -> None:
     world.put(job)
-    world.tell(HistoryEventKind.SUBMITTED, workload=job.key)
-    world.parents[job.key] = None
-    arm_cron(world, job)
+    world.record_event(HistoryEventKind.SUBMITTED, workload=job.key)
+    world.creators_to_reconcile[job.key] = None
+    set_cron_timer(world, job)
 
 
-def stand_for(world: World, job: Job, since: Time = 0) -> None:
+def create_workload_of_job(world: World, job: Job, since: Time = 0) -> None:
     """Create the Workload of a job (Kueue jobframework), with creation time `since` (0: now).
 
     A service without replicas needs none yet. If a ResourceQuota refuses it, it is tried again later.
     """
     if job.solo and job.endless and not any(part.count for part in job.pod_sets):
         return
-    workload = workload_for(world, job)
+    workload = new_workload_of(world, job)
     workload = replace(workload, created=since or workload.created)
     if refusal := admission_plugins.quota_refusal(world, workload):
         # Kueue writes no event of it, only a line of its log ("Handling job with no workload").
         if job.created == world.now:
-            world.tell(HistoryEventKind.PENDING, workload=job.key, reason=FORBIDDEN, message=refusal)
+            world.record_event(HistoryEventKind.PENDING, workload=job.key, reason=FORBIDDEN, message=refusal)
         return
-    create_workload(world, prepared(workload, None) if elastic(world, job) else workload)
+    create_workload(world, prepared(workload, None) if is_elastic_job(world, job) else workload)
 
 
-def stand_again(world: World, timer: StandFor) -> None:
+def retry_workload_creation(world: World, timer: RetryWorkloadCreation) -> None:
     """Try again to create the Workload that a ResourceQuota refused, if its job still needs one."""
     job = world.job(timer.job)
-    if job is None or job.uid != timer.uid or not job.suspended or not managed(world, job):
+    if job is None or job.uid != timer.uid or not job.suspended or not is_managed(world, job):
         return
     if all(workload.owner != job.key for workload in world.state.table("workloads").all()):
-        stand_for(world, job)
+        create_workload_of_job(world, job)
 
 
-def elastic(world: World, job: Job) -> bool:
+def is_elastic_job(world: World, job: Job) -> bool:
     """True for a job that may change its size while it runs (workload slices)."""
     config = world.policy.kueue
     return config is not None and is_elastic(job.annotations, config)
 
 
-def workload_for(world: World, job: Job) -> Workload:
+def new_workload_of(world: World, job: Job) -> Workload:
     """The Workload of a job in its current state, with the priority of its class."""
     number, name = workload_priority(world, job.workload_priority_class, job.pod_sets)
     if world.session is not None and not world.session.config.enabled("TopologyAwareScheduling"):
@@ -330,14 +332,14 @@ def workload_for(world: World, job: Job) -> Workload:
 def start_unmanaged(world: World, job: Job) -> None:
     """Create the pods of a job without a Workload; those of Volcano Jobs are left to Volcano's controller."""
     if job.volcano is not None:
-        volcano_jobs.start(world, job)
+        volcano_jobs.start_job(world, job)
         return
-    job_lifecycle.begin_deadline(world, job.key)
+    job_lifecycle.start_deadline(world, job.key)
     if job.solo:
-        pods.form(world, RunningGroup(key=job.key, job=job.key, solo=True), ())
+        pods.create_group(world, RunningGroup(key=job.key, job=job.key, is_independent=True), ())
         return
     made = job_pods(world, job)
-    pods.form(world, RunningGroup(key=job.key, job=job.key, need=job.min_available or len(made)), made)
+    pods.create_group(world, RunningGroup(key=job.key, job=job.key, pods_needed=job.min_available or len(made)), made)
 
 
 def create_workload(world: World, workload: Workload) -> None:
@@ -347,12 +349,12 @@ def create_workload(world: World, workload: Workload) -> None:
         return
     ensure_namespace(world, workload.namespace)
     uid = workload.uid or world.next_uid(workload.key)
-    pod_sets = defaulted_sets(world, workload.namespace, workload.pod_sets)
+    pod_sets = pod_sets_with_defaults(world, workload.namespace, workload.pod_sets)
     workload = replace(workload, uid=uid, created=workload.created or world.now, pod_sets=pod_sets)
     if not workload.owner and not workload.priority:
         number, name = workload_priority(world, workload.priority_class, workload.pod_sets)
         workload = replace(workload, priority=number, priority_class=name)
-    workloads.submit(world, workload)
+    workloads.submit_workload(world, workload)
 
 
 def create_pod(world: World, pod: Pod) -> None:
@@ -363,10 +365,12 @@ def create_pod(world: World, pod: Pod) -> None:
         uid=pod.uid or world.uid("Pod", pod.key),
         created=pod.created or world.now,
         priority=pod.priority or pod_priority(world, pod.template),
-        template=defaulted(world, pod.namespace, pod.template),
+        template=with_defaults(world, pod.namespace, pod.template),
     )
-    world.tell(HistoryEventKind.SUBMITTED, workload=pod.key, priority=pod.priority, **world.devices.requested([pod]))
-    pods.form(world, RunningGroup(key=running_group_key(pod)), (pod,))
+    world.record_event(
+        HistoryEventKind.SUBMITTED, workload=pod.key, priority=pod.priority, **world.devices.requested([pod])
+    )
+    pods.create_group(world, RunningGroup(key=running_group_key(pod)), (pod,))
 
 
 def ensure_namespace(world: World, name: str) -> None:

@@ -30,21 +30,21 @@ from gpuconsole.scheduling.kueue.multikueue import (
     step,
 )
 from gpuconsole.sim.controllers import eviction, job_lifecycle, workloads
-from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
+from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, NoChange, Refusal
 from gpuconsole.sim.kernel import SyncWorkerClusters
-from gpuconsole.sim.run_times import draw
+from gpuconsole.sim.run_times import random_for
 from gpuconsole.sim.world import Dispatch, World
 
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
 
 
-def exchange(world: World) -> bool:
+def sync_worker_clusters(world: World) -> bool:
     """Advance all worker clusters to now, and the dispatch of every workload by one step; True if anything changed."""
     for member in world.members.values():
         member.cluster.advance(world.now)
     moved = False
     for key in list(world.dispatches):
-        moved |= _bring_on(world, key)
+        moved |= _step_dispatch(world, key)
     return moved
 
 
@@ -60,61 +60,61 @@ def _is_multikueue(world: World, name: str) -> bool:
     return known is not None and known.controller == CONTROLLER
 
 
-def pass_on(world: World, name: str, command: Command) -> Refusal:
+def forward_command(world: World, name: str, command: Command) -> Refusal:
     """Carry out a command in a worker cluster, even if the manager cannot reach it."""
     member = world.members.get(name)
     if member is None:
-        return _no_cluster(world, name)
+        return _unknown_cluster(world, name)
     member.cluster.advance(world.now)
     member.cluster.submit(command)
-    return DONE
+    return CARRIED_OUT
 
 
-def lose(world: World, name: str, lost: bool) -> Refusal:
-    """Disconnect a worker cluster (`lost`) or reconnect it; a disconnected one continues on its own."""
+def set_disconnected(world: World, name: str, disconnected: bool) -> Refusal:
+    """Disconnect a worker cluster (`disconnected`) or reconnect it; a disconnected one continues on its own."""
     member = world.members.get(name)
     if member is None:
-        return _no_cluster(world, name)
-    if (member.lost is not None) == lost:
-        return NoChange(f"worker cluster {name} is {'lost' if lost else 'connected'} already")
-    world.members[name] = replace(member, lost=world.now if lost else None)
+        return _unknown_cluster(world, name)
+    if (member.disconnected_since is not None) == disconnected:
+        return NoChange(f"worker cluster {name} is {'lost' if disconnected else 'connected'} already")
+    world.members[name] = replace(member, disconnected_since=world.now if disconnected else None)
     known: MultiKueueCluster | None = world.state.get(MultiKueueCluster, name)
     if known is not None:
-        world.put(replace(known, active=not lost))
-    return DONE
+        world.put(replace(known, active=not disconnected))
+    return CARRIED_OUT
 
 
-def _no_cluster(world: World, name: str) -> Refusal:
+def _unknown_cluster(world: World, name: str) -> Refusal:
     return f"there is no worker cluster {name}; there are: {', '.join(world.members) or 'none'}"
 
 
-def _bring_on(world: World, key: str) -> bool:
+def _step_dispatch(world: World, key: str) -> bool:
     dispatch, local = world.dispatches[key], world.workload(key)
     check = check_of(world, local) if local is not None else None
     if local is None or check is None:
-        return _withdraw(world, key, dispatch.sent)
-    group = _group(world, local, check, dispatch)
-    moves = step(group, world.now, _settings(world).worker_lost_timeout)
-    if moves.again is not None:
-        world.kernel.at(moves.again, SyncWorkerClusters())
-    moved = _withdraw(world, key, moves.remove) or _carry_out(world, local, moves)
-    if moves.nominate:
-        moved |= _nominate(world, local, check)
-    return _mirror(world, key) or moved
+        return _delete_copies(world, key, dispatch.clusters_with_copy)
+    group = _multikueue_group(world, local, check, dispatch)
+    actions = step(group, world.now, _settings(world).worker_lost_timeout)
+    if actions.again is not None:
+        world.kernel.set_timer(actions.again, SyncWorkerClusters())
+    moved = _delete_copies(world, key, actions.remove) or _apply_actions(world, local, actions)
+    if actions.nominate:
+        moved |= _nominate_clusters(world, local, check)
+    return _mirror_status(world, key) or moved
 
 
-def _group(world: World, local: Workload, check: CheckState, dispatch: Dispatch) -> MultiKueueGroup:
-    names = dict.fromkeys((*_remotes(world, check), *dispatch.sent))
+def _multikueue_group(world: World, local: Workload, check: CheckState, dispatch: Dispatch) -> MultiKueueGroup:
+    names = dict.fromkeys((*_worker_clusters(world, check), *dispatch.clusters_with_copy))
     members = {name: world.members[name] for name in names if name in world.members}
     return MultiKueueGroup(
         local=local,
         check=check,
-        copies={name: m.cluster.workload(local.key) for name, m in members.items() if m.lost is None},
-        lost={name: m.lost for name, m in members.items() if m.lost is not None},
+        copies={name: m.cluster.workload(local.key) for name, m in members.items() if m.disconnected_since is None},
+        lost={name: m.disconnected_since for name, m in members.items() if m.disconnected_since is not None},
     )
 
 
-def _remotes(world: World, check: CheckState) -> Iterator[str]:
+def _worker_clusters(world: World, check: CheckState) -> Iterator[str]:
     """The worker clusters of a check, in the order of its config."""
     known: AdmissionCheck | None = world.state.get(AdmissionCheck, check.name)
     name = known.parameters.rpartition("/")[2] if known is not None else ""
@@ -126,27 +126,27 @@ def _settings(world: World) -> MultiKueueSettings:
     return (world.policy.kueue or DEFAULT).multi_kueue
 
 
-def _carry_out(world: World, local: Workload, moves: MultiKueueActions) -> bool:
-    if moves.finish is not None:
-        job_lifecycle.mark_phase(
-            world, local.owner, JobPhase.FAILED if moves.finish[0] == "Failed" else JobPhase.SUCCEEDED
+def _apply_actions(world: World, local: Workload, actions: MultiKueueActions) -> bool:
+    if actions.finish is not None:
+        job_lifecycle.set_phase(
+            world, local.owner, JobPhase.FAILED if actions.finish[0] == "Failed" else JobPhase.SUCCEEDED
         )
-        workloads.finish(world, local, *moves.finish)
+        workloads.finish_workload(world, local, *actions.finish)
         return True
-    if moves.check is not None:
+    if actions.check is not None:
         answered = replace(
             local,
-            checks=with_check(local.checks, replace(moves.check, since=world.now), world.now),
-            cluster=moves.cluster or local.cluster,
-            nominated_clusters=() if moves.cluster else local.nominated_clusters,
+            checks=with_check(local.checks, replace(actions.check, since=world.now), world.now),
+            cluster=actions.cluster or local.cluster,
+            nominated_clusters=() if actions.cluster else local.nominated_clusters,
         )
         world.put(answered)
-        world.unchecked[local.key] = None
-        if moves.cluster:
-            world.dispatches[local.key] = replace(world.dispatches[local.key], runs=moves.cluster)
+        world.workloads_with_checks_due[local.key] = None
+        if actions.cluster:
+            world.dispatches[local.key] = replace(world.dispatches[local.key], admitted_cluster=actions.cluster)
         return True
-    if moves.stop is not None:
-        name, why = moves.stop
+    if actions.stop is not None:
+        name, why = actions.stop
         copy = world.members[name].cluster.workload(local.key)
         if copy is not None and copy.active:
             world.members[name].cluster.submit(SetActive(local.key, False, EVICTED_ON_MANAGER, why))
@@ -154,33 +154,33 @@ def _carry_out(world: World, local: Workload, moves: MultiKueueActions) -> bool:
     return False
 
 
-def _withdraw(world: World, key: str, names: tuple[str, ...]) -> bool:
+def _delete_copies(world: World, key: str, names: tuple[str, ...]) -> bool:
     """Delete copies; those on disconnected clusters are deleted after reconnection."""
     dispatch = world.dispatches[key]
-    gone = [name for name in names if name in world.members and world.members[name].lost is None]
+    gone = [name for name in names if name in world.members and world.members[name].disconnected_since is None]
     for name in gone:
         if world.members[name].cluster.workload(key) is not None:
             world.members[name].cluster.submit(Delete("workloads", key))
-    left = tuple(name for name in dispatch.sent if name not in gone)
+    left = tuple(name for name in dispatch.clusters_with_copy if name not in gone)
     local = world.workload(key)
     if not left and (local is None or local.finished or not local.reserved):
         del world.dispatches[key]
     else:
-        world.dispatches[key] = replace(dispatch, sent=left)
+        world.dispatches[key] = replace(dispatch, clusters_with_copy=left)
     return bool(gone)
 
 
-def _nominate(world: World, local: Workload, check: CheckState) -> bool:
+def _nominate_clusters(world: World, local: Workload, check: CheckState) -> bool:
     dispatch = world.dispatches[local.key]
-    nomination = _nomination(world, local, tuple(_remotes(world, check)), dispatch.started)
-    if nomination.again is not None and nomination.started != dispatch.started:
-        world.kernel.at(nomination.again, SyncWorkerClusters())
-    reached = [name for name in nomination.clusters if world.members[name].lost is None]
+    nomination = _nomination(world, local, tuple(_worker_clusters(world, check)), dispatch.round_started)
+    if nomination.again is not None and nomination.started != dispatch.round_started:
+        world.kernel.set_timer(nomination.again, SyncWorkerClusters())
+    reached = [name for name in nomination.clusters if world.members[name].disconnected_since is None]
     new = [name for name in reached if world.members[name].cluster.workload(local.key) is None]
     for name in new:
-        world.members[name].cluster.submit(Submit((_copy(world, local),)))
-    sent = tuple(dict.fromkeys((*dispatch.sent, *new)))
-    world.dispatches[local.key] = replace(dispatch, started=nomination.started, sent=sent)
+        world.members[name].cluster.submit(Submit((_worker_copy(world, local),)))
+    sent = tuple(dict.fromkeys((*dispatch.clusters_with_copy, *new)))
+    world.dispatches[local.key] = replace(dispatch, round_started=nomination.started, clusters_with_copy=sent)
     if nomination.clusters != local.nominated_clusters:
         world.put(replace(local, nominated_clusters=nomination.clusters))
     return bool(new)
@@ -200,15 +200,15 @@ def _nomination(world: World, local: Workload, remotes: tuple[str, ...], started
     )
 
 
-def _copy(world: World, local: Workload) -> Workload:
+def _worker_copy(world: World, local: Workload) -> Workload:
     """The workload as created in a worker: its spec and the duration of its work."""
     job = world.job(local.owner) if local.owner else None
     notes = dict(local.annotations)
     if job is not None:
-        drawn = world.policy.durations.sample(draw(world.seed, "duration", local.key))
-        notes[DURATION] = _exactly(job.duration if job.duration is not None else drawn)
+        drawn = world.policy.durations.sample(random_for(world.seed, "duration", local.key))
+        notes[DURATION] = _exact_duration(job.duration if job.duration is not None else drawn)
         if job.checkpoint_interval is not None:
-            notes[CHECKPOINT] = _exactly(job.checkpoint_interval)
+            notes[CHECKPOINT] = _exact_duration(job.checkpoint_interval)
     return Workload(
         namespace=local.namespace,
         name=local.name,
@@ -222,35 +222,35 @@ def _copy(world: World, local: Workload) -> Workload:
     )
 
 
-def _exactly(span: Span) -> str:
+def _exact_duration(span: Span) -> str:
     return f"{span // MILLISECOND}ms"
 
 
-def _mirror(world: World, key: str) -> bool:
+def _mirror_status(world: World, key: str) -> bool:
     """Copy the status of the remote workload that runs into the local one."""
     local, dispatch = world.workload(key), world.dispatches.get(key)
-    member = world.members.get(dispatch.runs) if dispatch is not None else None
+    member = world.members.get(dispatch.admitted_cluster) if dispatch is not None else None
     if local is None or member is None or local.finished or not local.reserved:
         return False
     copy = member.cluster.workload(key)
     if local.is_true(conditions.EVICTED):
-        if member.lost is not None or copy is None or not copy.reserved:
-            eviction.release(world, key)
-            world.dispatches[key] = replace(world.dispatches[key], runs="")
+        if member.disconnected_since is not None or copy is None or not copy.reserved:
+            eviction.release_quota(world, key)
+            world.dispatches[key] = replace(world.dispatches[key], admitted_cluster="")
             return True
         return False
-    if not local.admitted or member.lost is not None:
+    if not local.admitted or member.disconnected_since is not None:
         return False
     if copy is None or copy.is_true("PodsReady") == local.is_true("PodsReady"):
         return False
     if not copy.is_true("PodsReady"):
         waiting = workloads.with_pods_not_ready(local, world.now)
         world.put(waiting)
-        workloads.watch_requeue(world, waiting)
+        workloads.set_requeue_timer(world, waiting)
         return True
     world.put(workloads.with_pods_ready(local, world.now))
-    job_lifecycle.mark_phase(world, local.owner, JobPhase.RUNNING)
-    world.tell(
+    job_lifecycle.set_phase(world, local.owner, JobPhase.RUNNING)
+    world.record_event(
         HistoryEventKind.STARTED,
         workload=key,
         queue=local.cluster_queue,

@@ -13,48 +13,50 @@ from gpuconsole.sim.world import World, running_group_key
 DELETED = "Deleted"
 
 
-def cordon(world: World, node: Node, cordoned: bool) -> None:
+def set_cordoned(world: World, node: Node, cordoned: bool) -> None:
     """Cordon or uncordon a node."""
     if node.unschedulable != cordoned:
         world.put(replace(node, unschedulable=cordoned))
-        world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason="Cordoned" if cordoned else "Uncordoned")
+        world.record_event(
+            HistoryEventKind.NODE_CHANGED, node=node.name, reason="Cordoned" if cordoned else "Uncordoned"
+        )
 
 
-def drain(world: World, node: Node) -> None:
+def drain_node(world: World, node: Node) -> None:
     """Cordon a node and delete its pods; their owners recreate them elsewhere."""
-    cordon(world, node, True)
+    set_cordoned(world, node, True)
     for pod in pods_on(world, node.name):
         if not pod.deleted:
             evict_pod(world, pod, reason="Drained", message=f"node {node.name} is drained")
 
 
-def fail(world: World, node: Node) -> None:
+def fail_node(world: World, node: Node) -> None:
     """A node stops responding: its pods fail at once, Workloads keep their quota."""
     world.put(replace(node, ready=False, not_ready_since=world.now))
-    world.tell(HistoryEventKind.NODE_DOWN, node=node.name, **world.devices.of_node(node))
-    lose_pods(world, node.name)
+    world.record_event(HistoryEventKind.NODE_DOWN, node=node.name, **world.devices.of_node(node))
+    fail_pods_of_lost_node(world, node.name)
 
 
-def restore(world: World, node: Node) -> None:
+def restore_node(world: World, node: Node) -> None:
     """Make a failed node ready again; it has no pods."""
     world.put(replace(node, ready=True, not_ready_since=None))
-    world.tell(HistoryEventKind.NODE_UP, node=node.name, **world.devices.of_node(node))
+    world.record_event(HistoryEventKind.NODE_UP, node=node.name, **world.devices.of_node(node))
 
 
-def remove(world: World, node: Node) -> None:
+def remove_node(world: World, node: Node) -> None:
     """Delete a node with everything on it."""
     if node.ready:
         world.put(replace(node, ready=False, not_ready_since=world.now))
-    lose_pods(world, node.name)
+    fail_pods_of_lost_node(world, node.name)
     world.drop(Node, node.name)
-    world.tell(HistoryEventKind.NODE_CHANGED, node=node.name, reason="Removed", **world.devices.of_node(node))
+    world.record_event(HistoryEventKind.NODE_CHANGED, node=node.name, reason="Removed", **world.devices.of_node(node))
 
 
-def lose_pods(world: World, name: str) -> None:
+def fail_pods_of_lost_node(world: World, name: str) -> None:
     """Fail the pods of a node that is lost; those that were terminating are deleted."""
     for pod in pods_on(world, name):
         if pod.deleted:
-            pods.vanish(world, pod)
+            pods.delete_immediately(world, pod)
         else:
             fail_pod(world, pod, NODE_LOST, f"node {name} does not answer")
             _count_failure(world, pod, disrupted=True)
@@ -62,11 +64,11 @@ def lose_pods(world: World, name: str) -> None:
 
 def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:
     """Fail a pod; the work of its running group stops until the pod is recreated."""
-    loss = _interrupt(world, pod)
-    pods.fail(world, pod, reason, message)
-    world.tell(
+    loss = _interrupt_work(world, pod)
+    pods.fail_pod(world, pod, reason, message)
+    world.record_event(
         HistoryEventKind.POD_FAILED,
-        workload=pods.subject(pod),
+        workload=pods.history_subject(pod),
         pod=pod.key,
         queue=pods.queue_of(world, pod),
         node=pod.node,
@@ -87,17 +89,17 @@ def evict_pod(
     `rule` is the rule by which `by` chose it. `notice` is the time it has to write a checkpoint, if it writes one on
     termination.
     """
-    loss = _interrupt(world, pod, notice)
+    loss = _interrupt_work(world, pod, notice)
     if by is not None:
-        world.tell(HistoryEventKind.PREEMPTED, reason=rule or reason, **_victim(world, pod, by, message))
-    world.tell(
+        world.record_event(HistoryEventKind.PREEMPTED, reason=rule or reason, **_victim_fields(world, pod, by, message))
+    world.record_event(
         HistoryEventKind.POD_EVICTED if pod.workload else HistoryEventKind.EVICTED,
         reason=reason,
         lost_gpu_seconds=loss.gpu_seconds,
         cost=loss.cost,
-        **_victim(world, pod, by, message),
+        **_victim_fields(world, pod, by, message),
     )
-    pods.remove(world, (world.pod(pod.key) or pod,), reason, message)
+    pods.delete_pods(world, (world.pod(pod.key) or pod,), reason, message)
     _count_failure(world, pod, disrupted=reason != DELETED)
 
 
@@ -106,7 +108,7 @@ def _count_failure(world: World, pod: Pod, *, disrupted: bool) -> None:
     verdict = work.count_failure(world, pod, None, disrupted=disrupted)
     group = world.groups.get(running_group_key(pod))
     if verdict is not None and group is not None:
-        completion.conclude(world, group, verdict)
+        completion.end_job(world, group, verdict)
 
 
 def pods_on(world: World, name: str) -> list[Pod]:
@@ -115,25 +117,25 @@ def pods_on(world: World, name: str) -> list[Pod]:
     return [pod for pod in everything if pod.node == name and not pod.done]
 
 
-def _interrupt(world: World, pod: Pod, notice: Span = 0) -> work.WorkLoss:
-    loss = work.interrupt(world, running_group_key(pod), notice, pod=pod)
+def _interrupt_work(world: World, pod: Pod, notice: Span = 0) -> work.WorkLoss:
+    loss = work.interrupt_work(world, running_group_key(pod), notice, pod=pod)
     workload = world.workload(pod.workload) if pod.workload else None
     if workload is not None and not workload.finished:
         waiting = workloads.with_pods_not_ready(workload, world.now)
         if waiting is not workload:
             world.put(waiting)
-            workloads.watch_requeue(world, waiting)
+            workloads.set_requeue_timer(world, waiting)
     return loss
 
 
-def _victim(world: World, pod: Pod, by: Pod | None, message: str) -> dict[str, object]:
+def _victim_fields(world: World, pod: Pod, by: Pod | None, message: str) -> dict[str, object]:
     return {
-        "workload": pods.subject(pod),
+        "workload": pods.history_subject(pod),
         "pod": pod.key,
         "queue": pods.queue_of(world, pod),
         "node": pod.node,
         "priority": pod.priority,
-        "by": pods.subject(by) if by is not None else "",
+        "by": pods.history_subject(by) if by is not None else "",
         "by_queue": pods.queue_of(world, by) if by is not None else "",
         "by_priority": by.priority if by is not None else 0,
         "message": message,

@@ -1,8 +1,8 @@
 """Creation, copying and deletion of objects, by commands and by arrival streams.
 
-`create` treats jobs, Workloads and pods as new work, and replaces other objects as `kubectl apply` does. `copy`
-resubmits existing work under another name. `delete` deletes an object with its dependents, unless it is in use. Each
-arrival of a stream submits its job and sets the timer of the next one.
+`create_object` treats jobs, Workloads and pods as new work, and replaces other objects as `kubectl apply` does.
+`copy_work` resubmits existing work under another name. `delete_object` deletes an object with its dependents, unless it
+is in use. Each arrival of a stream submits its job and sets the timer of the next one.
 """
 
 from collections.abc import Iterable
@@ -32,23 +32,23 @@ from gpuconsole.sim.controllers import (
     work,
     workloads,
 )
-from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
+from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, NoChange, Refusal
 from gpuconsole.sim.controllers.jobs import missing_runtime
 from gpuconsole.sim.controllers.volcano_jobs import new_job_refusal
-from gpuconsole.sim.kernel import Arrive
+from gpuconsole.sim.kernel import JobArrival
 from gpuconsole.sim.world import World, running_group_key
 
 
-def create(world: World, obj: Object) -> Refusal:
+def create_object(world: World, obj: Object) -> Refusal:
     """Create an object as the API server would, now if it has no creation time, or return why that is refused."""
     match obj:
         case Job() | Workload() | Pod():
-            return _taken(world, obj) or _unwanted(world, obj) or _arrive(world, obj)
+            return _name_conflict(world, obj) or _creation_refusal(world, obj) or _create_new_work(world, obj)
         case _:
-            return _configure(world, obj)
+            return _apply_configuration(world, obj)
 
 
-def _arrive(world: World, obj: Job | Workload | Pod) -> Refusal:
+def _create_new_work(world: World, obj: Job | Workload | Pod) -> Refusal:
     match obj:
         case Job():
             jobs.create_job(world, obj)
@@ -56,10 +56,10 @@ def _arrive(world: World, obj: Job | Workload | Pod) -> Refusal:
             jobs.create_workload(world, obj)
         case Pod():
             jobs.create_pod(world, obj)
-    return DONE
+    return CARRIED_OUT
 
 
-def _unwanted(world: World, obj: Job | Workload | Pod) -> Refusal:
+def _creation_refusal(world: World, obj: Job | Workload | Pod) -> Refusal:
     match obj:
         case Job():
             wanted = new_job_refusal(world, obj) if obj.volcano is not None else missing_runtime(world, obj)
@@ -70,16 +70,16 @@ def _unwanted(world: World, obj: Job | Workload | Pod) -> Refusal:
             return admission_plugins.quota_refusal(world, obj)
 
 
-def _taken(world: World, obj: Job | Workload | Pod) -> Refusal:
+def _name_conflict(world: World, obj: Job | Workload | Pod) -> Refusal:
     kind = obj.kind if isinstance(obj, Job) else type(obj).__name__
     if world.state.get(type(obj), obj.key) is not None:
         return f"{kind} {obj.namespace}/{obj.name} exists already; delete it first, or choose another name"
-    if _leaving(world, obj):
+    if _has_terminating_pods(world, obj):
         return f"pods of an earlier {kind} {obj.namespace}/{obj.name} are still terminating; retry in a moment"
-    return DONE
+    return CARRIED_OUT
 
 
-def _leaving(world: World, obj: Job | Workload | Pod) -> bool:
+def _has_terminating_pods(world: World, obj: Job | Workload | Pod) -> bool:
     """True if pods of an earlier object of this name still exist."""
     if isinstance(obj, Pod):
         return running_group_key(obj) in world.groups
@@ -91,7 +91,7 @@ def _leaving(world: World, obj: Job | Workload | Pod) -> bool:
     return pod is not None and pod.deleted > 0
 
 
-def _configure(world: World, obj: Object) -> Refusal:
+def _apply_configuration(world: World, obj: Object) -> Refusal:
     """Create or replace a configuration object, as `kubectl apply` does."""
     if isinstance(obj, LocalQueue):
         jobs.ensure_namespace(world, obj.namespace)
@@ -104,72 +104,74 @@ def _configure(world: World, obj: Object) -> Refusal:
     ):
         return no
     if known is not None:
-        obj = _applied(known, obj)
+        obj = _with_applied_fields(known, obj)
     elif getattr(obj, "created", world.now) == 0:
         obj = replace(obj, created=world.now)
     if obj == known:
-        return DONE
+        return CARRIED_OUT
     world.put(obj)
     match obj:
         case Node():
-            world.tell(
+            world.record_event(
                 HistoryEventKind.NODE_UP if new else HistoryEventKind.NODE_CHANGED,
                 node=obj.name,
                 **world.devices.of_node(obj),
             )
         case ClusterQueue(name=name):
-            world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated")
-            queue_commands.recheck(world, obj)
+            world.record_event(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated")
+            queue_commands.record_obstacles(world, obj)
         case LocalQueue(cluster_queue=name):
-            world.tell(
+            world.record_event(
                 HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Created" if new else "Updated", message=obj.key
             )
-            queue_commands.recheck(world, obj)
+            queue_commands.record_obstacles(world, obj)
         case Cohort(name=name):
-            world.tell(HistoryEventKind.QUEUE_CHANGED, reason="Created" if new else "Updated", message=f"Cohort {name}")
-            queue_commands.recheck_all(world)
+            world.record_event(
+                HistoryEventKind.QUEUE_CHANGED, reason="Created" if new else "Updated", message=f"Cohort {name}"
+            )
+            queue_commands.record_all_obstacles(world)
         case AdmissionCheck() | ProvisioningRequestConfig():
             admission_checks.refresh_active_checks(world)
-            queue_commands.recheck_all(world)
+            queue_commands.record_all_obstacles(world)
         case SchedulingWorkload():
             pods.ensure_waiting_pod_groups(world, obj)
         case ResourceFlavor() | Topology():
-            queue_commands.recheck_all(world)
+            queue_commands.record_all_obstacles(world)
         case _:
             pass
-    return DONE
+    return CARRIED_OUT
 
 
-_KEPT = ("uid", "created", "consumed", "sampled", "usage")
+_KEPT_FIELDS = ("uid", "created", "consumed", "sampled", "usage")
 """Fields of the existing object that a manifest does not change."""
 
 
-def _applied(known: Object, obj: Object) -> Object:
+def _with_applied_fields(known: Object, obj: Object) -> Object:
     """The object after its manifest was applied to the existing one."""
-    kept = {name: getattr(known, name) for name in _KEPT if name in known.__struct_fields__}
+    kept = {name: getattr(known, name) for name in _KEPT_FIELDS if name in known.__struct_fields__}
     return replace(obj, **kept)
 
 
-def copy(world: World, key: str, name: str) -> Refusal:
+def copy_work(world: World, key: str, name: str) -> Refusal:
     """Submit a copy of a job, a workload or a lone pod, whether that is pending, running or finished."""
-    twin = _twin(world, key, name)
-    if twin is None:
+    copied = _new_copy(world, key, name)
+    if copied is None:
         return f"there is no job, workload or pod {key} to resubmit"
-    return create(world, twin)
+    return create_object(world, copied)
 
 
-def _twin(world: World, key: str, name: str) -> Job | Workload | Pod | None:
+def _new_copy(world: World, key: str, name: str) -> Job | Workload | Pod | None:
     workload = world.workload(key)
-    job = _job(world, workload.owner if workload is not None else key)
+    job = _find_job(world, workload.owner if workload is not None else key)
     if job is not None:
         return again(job, name)
     if workload is not None:
         return replace(anew(workload), name=name, created=world.now)
     pod = world.pod(key.removeprefix("Pod/"))
-    return _pod(pod, name) if pod is not None and not pod.job and not pod.workload else None
+    return _pod_copy(pod, name) if pod is not None and not pod.job and not pod.workload else None
 
 
-def _job(world: World, key: str) -> Job | None:
+def _find_job(world: World, key: str) -> Job | None:
     """The job with this `Kind/namespace/name`, or the only one with this `namespace/name`."""
     exact = world.job(key)
     if exact is not None:
@@ -178,7 +180,7 @@ def _job(world: World, key: str) -> Job | None:
     return same[0] if len(same) == 1 else None
 
 
-def _pod(pod: Pod, name: str) -> Pod:
+def _pod_copy(pod: Pod, name: str) -> Pod:
     return Pod(
         namespace=pod.namespace,
         name=name,
@@ -195,13 +197,13 @@ def _pod(pod: Pod, name: str) -> Pod:
 _KINDS: dict[str, type[Object]] = {table: kind for kind, table in TABLES.items()}
 
 
-def delete(world: World, table: str, key: str) -> Refusal:
+def delete_object(world: World, table: str, key: str) -> Refusal:
     """Delete an object by table and key, or return why not.
 
     A workload or job may be named by `namespace/name`; without a table, a lone pod as well.
     """
-    if not table or (table in _WORK and world.state.table(table).get(key) is None):
-        table, key = _meant(world, key, table)
+    if not table or (table in _WORK_TABLES and world.state.table(table).get(key) is None):
+        table, key = _resolve_work(world, key, table)
     kind = _KINDS.get(table)
     if kind is None:
         return f"there is no table {table}; the tables are {', '.join(_KINDS)}"
@@ -217,24 +219,24 @@ def delete(world: World, table: str, key: str) -> Refusal:
         case Pod():
             return _delete_pod(world, obj)
         case Node():
-            nodes.lose_pods(world, key)
+            nodes.fail_pods_of_lost_node(world, key)
             world.drop(Node, key)
-            world.tell(HistoryEventKind.NODE_DOWN, node=key, reason="Deleted", **world.devices.of_node(obj))
+            world.record_event(HistoryEventKind.NODE_DOWN, node=key, reason="Deleted", **world.devices.of_node(obj))
         case ClusterQueue() | LocalQueue():
             return _delete_queue(world, obj)
         case ResourceFlavor() | AdmissionCheck() | Topology() | Cohort() | ProvisioningRequestConfig():
             world.drop(kind, key)
             admission_checks.refresh_active_checks(world)
-            queue_commands.recheck_all(world)
+            queue_commands.record_all_obstacles(world)
         case _:
             world.drop(kind, key)
-    return DONE
+    return CARRIED_OUT
 
 
-_WORK = (TABLES[Workload], TABLES[Job])
+_WORK_TABLES = (TABLES[Workload], TABLES[Job])
 
 
-def _meant(world: World, name: str, table: str = "") -> tuple[str, str]:
+def _resolve_work(world: World, name: str, table: str = "") -> tuple[str, str]:
     """Table and key of the workload, else the job, else the pod with this `namespace/name`; else unchanged."""
     if world.workload(name) is None:
         job = next((job for job in world.state.table("jobs").all() if f"{job.namespace}/{job.name}" == name), None)
@@ -247,7 +249,7 @@ def _meant(world: World, name: str, table: str = "") -> tuple[str, str]:
 
 def _delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> Refusal:
     completion.delete_owner(world, kind, key)
-    return DONE
+    return CARRIED_OUT
 
 
 def _workload_of(world: World, job: str) -> str:
@@ -260,38 +262,40 @@ def _delete_pod(world: World, pod: Pod) -> Refusal:
     if pod.deleted:
         return NoChange(f"pod {pod.key} is already terminating")
     if pod.done or not pod.node:
-        pods.remove(world, (pod,), "Deleted")
+        pods.delete_pods(world, (pod,), "Deleted")
     elif pod.workload or pod.job:
         nodes.evict_pod(world, pod, reason="Deleted", message="the pod is deleted")
     else:
-        work.interrupt(world, running_group_key(pod), pod=pod)
-        world.tell(HistoryEventKind.DELETED, workload=pod.key, pod=pod.key, node=pod.node, **world.devices.held([pod]))
-        pods.remove(world, (pod,), "Deleted")
-    return DONE
+        work.interrupt_work(world, running_group_key(pod), pod=pod)
+        world.record_event(
+            HistoryEventKind.DELETED, workload=pod.key, pod=pod.key, node=pod.node, **world.devices.held([pod])
+        )
+        pods.delete_pods(world, (pod,), "Deleted")
+    return CARRIED_OUT
 
 
 def _delete_queue(world: World, queue: ClusterQueue | LocalQueue) -> Refusal:
     """Delete a queue once no workload holds quota through it (Kueue keeps it by a finalizer until then)."""
-    holding = queue_commands.holders(world, queue)
+    holding = queue_commands.workloads_with_quota(world, queue)
     if holding:
         some = ", ".join(sorted(workload.key for workload in holding)[:3])
         who = "1 workload holds" if len(holding) == 1 else f"{len(holding)} workloads hold"
         return f"{who} quota through {queue.name} ({some}); drain it first"
-    waiting = queue_commands.waiting_in(world, queue)
+    waiting = queue_commands.workloads_without_quota(world, queue)
     world.drop(type(queue), queue.key)
     name = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
-    world.tell(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Deleted", message=queue.key)
+    world.record_event(HistoryEventKind.QUEUE_CHANGED, queue=name, reason="Deleted", message=queue.key)
     for workload in waiting:
         workloads.record_obstacle(world, workload)
-    return DONE
+    return CARRIED_OUT
 
 
 def open_arrival_streams(world: World) -> None:
     """Submit the jobs present at the start, and set the timer of each stream's first arrival."""
     for index, stream in enumerate(world.policy.arrivals):
         for number in range(1, stream.at_start + 1):
-            create(world, run_times.job(stream, world.seed, number))
-        _await(world, index, stream.at_start + 1, world.now + stream.first)
+            create_object(world, run_times.stream_job(stream, world.seed, number))
+        _set_arrival_timer(world, index, stream.at_start + 1, world.now + stream.first)
 
 
 def continue_arrival_streams(world: World, history: Iterable[HistoryEvent]) -> None:
@@ -304,22 +308,22 @@ def continue_arrival_streams(world: World, history: Iterable[HistoryEvent]) -> N
         ]
         last, time = max(came, default=(stream.at_start, world.now))
         first = stream.first if came and last <= stream.at_start else 0
-        _await(world, index, last + 1, time + first)
+        _set_arrival_timer(world, index, last + 1, time + first)
 
 
-def submit_arrival(world: World, timer: Arrive) -> None:
+def submit_arrival(world: World, timer: JobArrival) -> None:
     """Submit the job of an arrival."""
     stream = world.policy.arrivals[timer.stream]
-    create(world, run_times.job(stream, world.seed, timer.number))
-    _await(world, timer.stream, timer.number + 1, world.now)
+    create_object(world, run_times.stream_job(stream, world.seed, timer.number))
+    _set_arrival_timer(world, timer.stream, timer.number + 1, world.now)
 
 
-def redraw_arrival(world: World, timer: Arrive) -> None:
+def redraw_arrival(world: World, timer: JobArrival) -> None:
     """Draw the next arrival of a timer again from now, because an observer cannot know it in advance."""
-    _await(world, timer.stream, timer.number, world.now)
+    _set_arrival_timer(world, timer.stream, timer.number, world.now)
 
 
-def _await(world: World, index: int, number: int, after: Time) -> None:
+def _set_arrival_timer(world: World, index: int, number: int, after: Time) -> None:
     time = run_times.next_arrival(world.policy.arrivals[index], world.seed, number, after)
     if time is not None:
-        world.kernel.at(max(time, world.now), Arrive(index, number))
+        world.kernel.set_timer(max(time, world.now), JobArrival(index, number))

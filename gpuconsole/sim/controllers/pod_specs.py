@@ -26,7 +26,7 @@ from gpuconsole.scheduling.kueue.topology.layout import placed_by_topology
 from gpuconsole.scheduling.kueue.topology.node_failures import Places, is_gated, let_go
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.states import GROUP_NAME, TASK_SPEC, tasks_of
-from gpuconsole.sim.controllers.admission_plugins import defaulted_sets, pod_priority
+from gpuconsole.sim.controllers.admission_plugins import pod_priority, pod_sets_with_defaults
 from gpuconsole.sim.controllers.batch_job import next_pieces
 from gpuconsole.sim.world import World
 
@@ -35,15 +35,15 @@ def ungate(world: World, workload: Workload) -> None:
     """Ungate the pods of a workload that have an assignment now."""
     group = world.groups.get(workload.key)
     present = [pod for pod in map(world.pod, group.pods if group is not None else ()) if pod is not None]
-    for before, after in zip(present, placed_pods(workload, present), strict=True):
+    for before, after in zip(present, ungated_pods(workload, present), strict=True):
         if before is not after:
             world.put(after)
 
 
-def placed_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
+def ungated_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
     """The pods, where those with a topology assignment now are ungated and select the nodes of their domain."""
-    places = _places(workload, pods)
-    return [_bound(pod, places) if pod.key in places else pod for pod in pods]
+    domains = _domains_by_index(workload, pods)
+    return [_with_domain(pod, domains) if pod.key in domains else pod for pod in pods]
 
 
 def gated_pod(pod: Pod, pod_set: PodSet) -> Pod:
@@ -64,7 +64,7 @@ def gated_pod(pod: Pod, pod_set: PodSet) -> Pod:
     return replace(pod, gates=(TOPOLOGY_GATE,), annotations=annotations, labels=labels)
 
 
-def _places(workload: Workload, pods: Iterable[Pod]) -> Places:
+def _domains_by_index(workload: Workload, pods: Iterable[Pod]) -> Places:
     """The domain of each pod index; an invalid index offset keeps all pods gated."""
     pods = list(pods)
     if not any(map(is_gated, pods)):
@@ -75,11 +75,11 @@ def _places(workload: Workload, pods: Iterable[Pod]) -> Places:
         return {}
 
 
-def _bound(pod: Pod, places: Places) -> Pod:
+def _with_domain(pod: Pod, domains: Places) -> Pod:
     template = pod.template
     bound = replace(
         template,
-        node_selector={**template.node_selector, **places[pod.key]},
+        node_selector={**template.node_selector, **domains[pod.key]},
         scheduling_gates=tuple(gate for gate in template.scheduling_gates if gate != TOPOLOGY_GATE),
     )
     return replace(pod, template=bound, gates=tuple(gate for gate in pod.gates if gate != TOPOLOGY_GATE))
@@ -115,18 +115,18 @@ def started_pods(world: World, workload: Workload, pieces: Sequence[int] | None 
         raise Conflict(f"{total} pods are more than can be simulated; the most are {MOST_PODS}")
     # A bare Workload's pods are named as if it were a job of that name.
     job = world.job(workload.owner) or Job(namespace=workload.namespace, name=workload.name)
-    given = {part.name: (assignment, added) for part, assignment, added in _additions(world, workload)}
-    elastic = _config(world).enabled("ElasticJobsViaWorkloadSlices")
+    given = {part.name: (assignment, added) for part, assignment, added in _pod_additions(world, workload)}
+    elastic = _kueue_config(world).enabled("ElasticJobsViaWorkloadSlices")
     group = world.groups.get(workload.key)
     wanted = []
     waiting = set()
     for pod_set in workload.pod_sets:
         assignment, added = given.get(pod_set.name, (PodSetAssignment(count=pod_set.count), Additions()))
         template = merge(pod_set.template, added, elastic=elastic)
-        wanted.append((pod_set, template, _indexes(job, assignment.count, pieces)))
+        wanted.append((pod_set, template, _pod_indexes(job, assignment.count, pieces)))
         if assignment.topology:
             waiting.add(pod_set.name)
-    pods = list(_pods(world, job, wanted, workload.owner, workload.key))
+    pods = list(_new_pods(world, job, wanted, workload.owner, workload.key))
     if not waiting:
         return tuple(pods)
     sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
@@ -134,28 +134,28 @@ def started_pods(world: World, workload: Workload, pieces: Sequence[int] | None 
     if job.solo:
         others = [pod for key in (group.pods if group is not None else ()) if (pod := world.pod(key)) is not None]
         going = [pod for pod in others if not (pod.done or pod.deleted)]
-        return tuple(placed_pods(workload, [*going, *fresh])[len(going) :])
+        return tuple(ungated_pods(workload, [*going, *fresh])[len(going) :])
     for index, key in enumerate(group.pods[: len(fresh)] if group is not None else ()):
         old = world.pod(key)
         if old is not None and not old.done and not old.deleted:
             fresh[index] = old
-    return tuple(placed_pods(workload, fresh))
+    return tuple(ungated_pods(workload, fresh))
 
 
-def _config(world: World) -> KueueConfig:
+def _kueue_config(world: World) -> KueueConfig:
     return world.policy.kueue or DEFAULT
 
 
-def _additions(world: World, workload: Workload) -> Iterator[tuple[PodSet, PodSetAssignment, Additions]]:
+def _pod_additions(world: World, workload: Workload) -> Iterator[tuple[PodSet, PodSetAssignment, Additions]]:
     """What flavors and checks add to the pods; a deleted flavor adds nothing."""
     admission = workload.admission
     assigned = admission.pod_sets if admission is not None else ()
     names = {name for assignment in assigned for name in assignment.flavors.values()}
     flavors = {name: world.state.get(ResourceFlavor, name) or ResourceFlavor(name=name) for name in names}
-    return additions_of(workload, flavors, _config(world))
+    return additions_of(workload, flavors, _kueue_config(world))
 
 
-def _indexes(job: Job, count: int, pieces: Sequence[int] | None) -> Sequence[int]:
+def _pod_indexes(job: Job, count: int, pieces: Sequence[int] | None) -> Sequence[int]:
     """The pod indexes of a pod set: all of them, or those of a Job's next pieces of work."""
     if not (job.solo and isinstance(job.rules, BatchRules)):
         return range(count)
@@ -166,9 +166,9 @@ def job_pods(world: World, job: Job, pieces: Sequence[int] | None = None) -> tup
     """The pods of a job without a Workload: a gang of all of them, or of `min_available`."""
     if job.volcano is not None:
         return tuple(pod_of(job, task, index) for task in tasks_of(job) for index in range(task.replicas))
-    parts = defaulted_sets(world, job.namespace, job.pod_sets)
-    wanted = [(part, part.template, _indexes(job, part.count, pieces)) for part in parts]
-    pods = _pods(world, job, wanted, job.key, "")
+    parts = pod_sets_with_defaults(world, job.namespace, job.pod_sets)
+    wanted = [(part, part.template, _pod_indexes(job, part.count, pieces)) for part in parts]
+    pods = _new_pods(world, job, wanted, job.key, "")
     return tuple(replace(pod, gang_size=job.min_available or pod.gang_size) if pod.gang else pod for pod in pods)
 
 
@@ -180,11 +180,11 @@ def in_ray_group(template: PodTemplate, group: RayGroup, name: str, pod_set: str
     return replace(template, annotations={**template.annotations, **notes})
 
 
-def _pods(
+def _new_pods(
     world: World, job: Job, wanted: list[tuple[PodSet, PodTemplate, Sequence[int]]], owner: str, workload: str
 ) -> Iterator[Pod]:
     total = sum(len(indexes) for _, _, indexes in wanted)
-    gang = _gang(workload, owner) if total > 1 and not job.solo else ""
+    gang = _gang_name(workload, owner) if total > 1 and not job.solo else ""
     size = total if gang else 0
     if job.ray_group is not None:
         # Its PodGroup says how many start together.
@@ -215,7 +215,7 @@ def _pods(
             )
 
 
-def _gang(workload: str, owner: str) -> str:
+def _gang_name(workload: str, owner: str) -> str:
     """A gang's name within its namespace. Jobs' names are unique only per kind."""
     kind, _, rest = owner.partition("/")
     return workload.partition("/")[2] or f"{kind}/{rest.partition('/')[2]}"

@@ -87,21 +87,21 @@ FAILED_CREATE = "FailedCreate"
 """The reason of the event that a controller writes of a pod that it could not create."""
 
 
-def form(world: World, group: RunningGroup, pods: Sequence[Pod]) -> None:
+def create_group(world: World, group: RunningGroup, pods: Sequence[Pod]) -> None:
     """Create the pods of a new running group, and store the group."""
     named = [with_free_name(world, pod) for pod in pods]
     world.put_group(replace(group, pods=tuple(pod.key for pod in named)))
-    refused = create(world, group.key, named)
+    refused = create_pods(world, group.key, named)
     if refused:
         world.put_group(replace(world.groups[group.key], missing=refused))
 
 
-def create(world: World, key: str, pods: Sequence[Pod]) -> int:
+def create_pods(world: World, key: str, pods: Sequence[Pod]) -> int:
     """Create pods of a running group as far as ResourceQuotas allow; returns how many the API server refuses.
 
     The job's controller retries when the quotas allow more.
     """
-    admitted, message = admission_plugins.admitted_pods(world, pods)
+    admitted, message = admission_plugins.accept_pods(world, pods)
     ensure_pod_groups(world, admitted)
     for pod in admitted:
         world.put(pod)
@@ -110,7 +110,7 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
     if noted is not group:
         world.put_group(noted)
     if message and message != group.refusal:
-        world.tell(
+        world.record_event(
             HistoryEventKind.PENDING,
             workload=group.workload or group.job,
             queue=queue_of(world, pods[0]),
@@ -122,7 +122,7 @@ def create(world: World, key: str, pods: Sequence[Pod]) -> int:
     return len(pods) - len(admitted)
 
 
-def reinforce(world: World, group: RunningGroup, wanted: Sequence[Pod]) -> None:
+def create_missing(world: World, group: RunningGroup, wanted: Sequence[Pod]) -> None:
     """Create those `wanted` pods of a running group that do not exist; the existing ones continue to work."""
     present: dict[tuple[str, int], str] = {}
     for pod in pods_of(world, group):
@@ -133,23 +133,23 @@ def reinforce(world: World, group: RunningGroup, wanted: Sequence[Pod]) -> None:
     made = [with_free_name(world, pod) for pod in wanted if (pod.pod_set, pod.index) not in present]
     present |= {(pod.pod_set, pod.index): pod.key for pod in made}
     keys = tuple(present[pod.pod_set, pod.index] for pod in wanted)
-    world.put_group(replace(group, need=len(wanted), pods=keys, missing=0, ended=0, is_reported=False))
-    refused = create(world, group.key, [replace(pod, gang_size=len(made) if pod.gang else 0) for pod in made])
+    world.put_group(replace(group, pods_needed=len(wanted), pods=keys, missing=0, ended=0, is_reported=False))
+    refused = create_pods(world, group.key, [replace(pod, gang_size=len(made) if pod.gang else 0) for pod in made])
     if refused:
         world.put_group(replace(world.groups[group.key], missing=refused))
 
 
-def dismiss(world: World, group: RunningGroup, surplus: Collection[str], reason: str) -> None:
+def delete_surplus(world: World, group: RunningGroup, surplus: Collection[str], reason: str) -> None:
     """Delete surplus pods (keys) of a running group, which no longer counts them."""
     pods = [pod for key in surplus if (pod := world.pod(key)) is not None and not pod.done]
     kept = tuple(key for key in group.pods if key not in surplus)
     on_nodes = [pod for pod in pods if pod.node and not pod.deleted]
     running = group.running - len(on_nodes)
     starting = group.starting - sum(not pod.started for pod in on_nodes)
-    leaving = group.leaving - sum(bool(pod.deleted) for pod in pods)
+    leaving = group.terminating - sum(bool(pod.deleted) for pod in pods)
     missing = group.missing - (len(surplus) - len(pods))
     counts = {"running": running, "starting": starting, "terminating": leaving, "missing": missing}
-    world.put_group(replace(group, need=len(kept), pods=kept, **counts))
+    world.put_group(replace(group, pods_needed=len(kept), pods=kept, **counts))
     for pod in pods:
         # Detached from its group, which then does not miss it when it is deleted.
         alone = replace(pod, workload="", job="", gang="", gang_size=0)
@@ -159,7 +159,7 @@ def dismiss(world: World, group: RunningGroup, surplus: Collection[str], reason:
             key=running_group_key(alone), pods=(pod.key,), running=int(on_node), starting=int(starting)
         )
         world.put(alone)
-        remove(world, [alone], reason)
+        delete_pods(world, [alone], reason)
 
 
 def with_free_name(world: World, pod: Pod) -> Pod:
@@ -172,7 +172,7 @@ def with_free_name(world: World, pod: Pod) -> Pod:
     return replace(pod, name=f"{pod.name[: MAX_NAME - 6]}-{pod.uid[:5]}")
 
 
-def bind(world: World, decision: Bind) -> None:
+def bind_pod(world: World, decision: Bind) -> None:
     """Bind a pod to its node and GPUs. It runs at once if containers take no time to start."""
     pod = world.pod(decision.pod)
     if pod is None or pod.node:
@@ -193,9 +193,9 @@ def bind(world: World, decision: Bind) -> None:
     world.put(bound)
     group = world.groups[running_group_key(pod)]
     world.put_group(replace(group, running=group.running + 1, starting=group.starting + (not starts)))
-    world.tell(
+    world.record_event(
         HistoryEventKind.POD_BOUND,
-        workload=subject(pod),
+        workload=history_subject(pod),
         pod=pod.key,
         queue=queue_of(world, pod),
         node=decision.node,
@@ -205,7 +205,7 @@ def bind(world: World, decision: Bind) -> None:
     )
 
 
-def start(world: World, pod: Pod) -> Pod:
+def start_containers(world: World, pod: Pod) -> Pod:
     """Mark the containers of a bound pod as started."""
     started = replace(pod, phase=PodPhase.RUNNING, started=world.now)
     world.put(started)
@@ -214,7 +214,7 @@ def start(world: World, pod: Pod) -> Pod:
     return started
 
 
-def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "", *, after: Span = 0) -> None:
+def delete_pods(world: World, pods: Iterable[Pod], reason: str, message: str = "", *, after: Span = 0) -> None:
     """Delete pods; with `after`, those with a node are only marked as deleted after this time (controller latency).
 
     A pod without a node is gone at once; a bound one occupies its node until it has terminated.
@@ -224,72 +224,72 @@ def remove(world: World, pods: Iterable[Pod], reason: str, message: str = "", *,
         if pod.deleted:
             continue
         if not pod.node or pod.done:
-            vanish(world, pod)
+            delete_immediately(world, pod)
             continue
-        grace = after + terminates(world, pod)
+        grace = after + termination_time(world, pod)
         if grace <= 0:
-            vanish(world, pod)
+            delete_immediately(world, pod)
             continue
         world.put(replace(pod, deleted=world.now + after, reason=reason, message=message))
         group = world.groups[running_group_key(pod)]
         starting = group.starting - (not pod.started)
-        world.put_group(replace(group, running=group.running - 1, starting=starting, leaving=group.leaving + 1))
+        world.put_group(replace(group, running=group.running - 1, starting=starting, terminating=group.terminating + 1))
         leaving.setdefault(grace, []).append((pod.key, pod.uid))
     for grace, gone in leaving.items():
-        world.kernel.at(world.now + grace, PodsGone(tuple(gone)))
+        world.kernel.set_timer(world.now + grace, PodsGone(tuple(gone)))
 
 
-def terminates(world: World, pod: Pod) -> Span:
+def termination_time(world: World, pod: Pod) -> Span:
     """How long a bound pod takes to terminate: its grace period, if its containers have started.
 
     With latencies at least their start-up time: otherwise a scheduler that evicts what it has just bound would stop the
     clock.
     """
-    return max(pod.template.grace_period if pod.started else 0, world.latency("start", of=(pod.key, pod.uid)))
+    return max(pod.template.grace_period if pod.started else 0, world.draw_latency("start", of=(pod.key, pod.uid)))
 
 
-def gone(world: World, timer: PodsGone) -> None:
+def delete_terminated(world: World, timer: PodsGone) -> None:
     """Delete pods whose grace period is over."""
     for key, uid in timer.pods:
         pod = world.pod(key)
         if pod is not None and pod.uid == uid and pod.deleted:
-            vanish(world, pod)
+            delete_immediately(world, pod)
 
 
-def fail(world: World, pod: Pod, reason: str, message: str) -> None:
+def fail_pod(world: World, pod: Pod, reason: str, message: str) -> None:
     """Fail a pod: its GPUs are free at once, and its running group counts it as missing."""
-    _leave(world, pod)
+    _count_as_missing(world, pod)
     world.put(replace(pod, phase=PodPhase.FAILED, finished=world.now, reason=reason, message=message))
 
 
-def end(world: World, pod: Pod) -> None:
+def complete_pod(world: World, pod: Pod) -> None:
     """Complete a pod while others of its running group continue."""
-    _leave(world, pod)
+    _count_as_missing(world, pod)
     world.put(replace(pod, phase=PodPhase.SUCCEEDED, finished=world.now, reason="", message=""))
 
 
-def succeed(world: World, group: RunningGroup) -> None:
+def complete_group(world: World, group: RunningGroup) -> None:
     """Complete all pods of a running group and delete the group."""
     for pod in pods_of(world, group):
         if pod.deleted or not pod.node:
-            vanish(world, pod)
+            delete_immediately(world, pod)
         elif pod.phase is not PodPhase.SUCCEEDED:
             world.put(replace(pod, phase=PodPhase.SUCCEEDED, finished=world.now, reason="", message=""))
-    disband(world, group)
+    delete_group(world, group)
 
 
-def leave_behind(world: World, group: RunningGroup) -> None:
+def detach_terminating_group(world: World, group: RunningGroup) -> None:
     """Delete the record of a running group whose pods still terminate when its job restarts; they leave their gang."""
     for pod in pods_of(world, group):
         if pod.gang:
             world.put(replace(pod, gang="", gang_size=0))
-    disband(world, group)
+    delete_group(world, group)
 
 
-def disband(world: World, group: RunningGroup) -> None:
+def delete_group(world: World, group: RunningGroup) -> None:
     """Delete the record of a running group; its pods stay."""
     world.groups.pop(group.key, None)
-    world.dirty.pop(group.key, None)
+    world.groups_to_reconcile.pop(group.key, None)
 
 
 def pods_of(world: World, group: RunningGroup) -> list[Pod]:
@@ -297,7 +297,7 @@ def pods_of(world: World, group: RunningGroup) -> list[Pod]:
     return [pod for pod in map(world.pod, group.pods) if pod is not None]
 
 
-def subject(pod: Pod) -> str:
+def history_subject(pod: Pod) -> str:
     """The key under which the history reports a pod: its Workload's, or its own without a Workload."""
     return pod.workload or pod.key
 
@@ -311,20 +311,20 @@ def queue_of(world: World, pod: Pod) -> str:
     return queue_by(group_key(pod), own_queue(pod), kai, volcano, queues)
 
 
-def vanish(world: World, pod: Pod) -> None:
+def delete_immediately(world: World, pod: Pod) -> None:
     """Delete a pod immediately, without a grace period."""
     if not pod.done:
-        _leave(world, pod)
+        _count_as_missing(world, pod)
     world.drop(Pod, pod.key)
 
 
-def _leave(world: World, pod: Pod) -> None:
+def _count_as_missing(world: World, pod: Pod) -> None:
     """Count a pod of a running group as missing."""
     group = world.groups.get(running_group_key(pod))
     if group is None or not is_member(pod, group):
         return
     if pod.deleted:
-        group = replace(group, leaving=group.leaving - 1)
+        group = replace(group, terminating=group.terminating - 1)
     elif pod.node:
         group = replace(group, running=group.running - 1, starting=group.starting - (not pod.started))
     world.put_group(replace(group, missing=group.missing + 1))

@@ -1,7 +1,7 @@
 """Reconciles what changed: running groups above all, which start work, recreate missing pods, and release quota.
 
-`settle` is the loop over everything that is due at one moment, `reconcile_batch_job` handles jobs whose pods work
-independently. A pod that fails by itself, or is rejected by the kubelet, counts as a failure of its job, which
+`reconcile_all` is the loop over everything that is due at one moment, `reconcile_batch_job` handles jobs whose pods
+work independently. A pod that fails by itself, or is rejected by the kubelet, counts as a failure of its job, which
 recreates it after a backoff.
 """
 
@@ -38,7 +38,7 @@ from gpuconsole.sim.controllers import (
     workloads,
 )
 from gpuconsole.sim.controllers.pod_specs import job_pods, workload_pods
-from gpuconsole.sim.kernel import Release, Restart
+from gpuconsole.sim.kernel import RecreatePods, ReleaseQuota
 from gpuconsole.sim.world import RunningGroup, World, running_group_key
 
 
@@ -47,15 +47,15 @@ def reconcile_batch_job(world: World, group: RunningGroup, workload: Workload | 
     present = [pod for pod in pods.pods_of(world, group) if not pod.done]
     rules = job.rules
     if isinstance(rules, BatchRules):
-        verdict = batch_job.verdict(job, rules, parallelism_limit(job, workload), len(present))
+        verdict = batch_job.job_ending(job, rules, parallelism_limit(job, workload), len(present))
         if verdict is not None:
-            completion.conclude(world, group, verdict)
+            completion.end_job(world, group, verdict)
             return
-    if world.now >= group.hold:
-        group = _fill(world, group, workload, job, present)
-    if group.started and group.start is None:
-        _begin_job(world, group, workload)
-    _note_ready(world, group, workload, job)
+    if world.now >= group.recreate_after:
+        group = _create_due_pods(world, group, workload, job, present)
+    if group.with_started_containers and group.start is None:
+        _start_job(world, group, workload)
+    _update_pods_ready(world, group, workload, job)
 
 
 def parallelism_limit(job: Job, workload: Workload | None) -> int:
@@ -65,11 +65,11 @@ def parallelism_limit(job: Job, workload: Workload | None) -> int:
     return sum(part.count for part in job.pod_sets)
 
 
-def _fill(
+def _create_due_pods(
     world: World, group: RunningGroup, workload: Workload | None, job: Job, present: Sequence[Pod]
 ) -> RunningGroup:
     """Create the pods that are due; existing ones continue."""
-    wanted = _due(world, workload, job, present)
+    wanted = _pods_due(world, workload, job, present)
     if not wanted and not group.missing:
         return group
     for pod in wanted:
@@ -78,21 +78,21 @@ def _fill(
             world.drop(Pod, pod.key)
     kept = [pod for pod in pods.pods_of(world, group) if not pod.done]
     due = [pods.with_free_name(world, pod) for pod in wanted]
-    made = due[: len(due) - pods.create(world, group.key, due)]
+    made = due[: len(due) - pods.create_pods(world, group.key, due)]
     world.put_group(
         replace(
             world.groups[group.key],
             pods=tuple(pod.key for pod in (*kept, *made)),
             running=sum(bool(pod.node) and not pod.deleted for pod in kept),
             starting=sum(bool(pod.node) and not pod.deleted and not pod.started for pod in kept),
-            leaving=sum(bool(pod.deleted) for pod in kept),
+            terminating=sum(bool(pod.deleted) for pod in kept),
             missing=0,
         )
     )
     return world.groups[group.key]
 
 
-def _due(world: World, workload: Workload | None, job: Job, present: Sequence[Pod]) -> list[Pod]:
+def _pods_due(world: World, workload: Workload | None, job: Job, present: Sequence[Pod]) -> list[Pod]:
     if isinstance(job.rules, BatchRules):
         active = {pod.index for pod in present}
         pieces = batch_job.next_pieces(job, job.rules, parallelism_limit(job, workload), active)
@@ -115,12 +115,12 @@ def _next_in_order(wanted: Sequence[Pod], there: set[tuple[str, int]], present: 
     return []
 
 
-def _begin_job(world: World, group: RunningGroup, workload: Workload | None) -> None:
+def _start_job(world: World, group: RunningGroup, workload: Workload | None) -> None:
     """Start the job when its first pods run."""
     world.groups[group.key] = replace(group, start=world.now)
-    job_lifecycle.mark_phase(world, group.job, JobPhase.RUNNING)
+    job_lifecycle.set_phase(world, group.job, JobPhase.RUNNING)
     members = [pod for pod in pods.pods_of(world, group) if pod.started and not pod.done]
-    world.tell(
+    world.record_event(
         HistoryEventKind.STARTED,
         workload=group.workload or group.job,
         queue=workload.cluster_queue if workload is not None else "",
@@ -131,16 +131,16 @@ def _begin_job(world: World, group: RunningGroup, workload: Workload | None) -> 
     )
 
 
-def _note_ready(world: World, group: RunningGroup, workload: Workload | None, job: Job) -> None:
+def _update_pods_ready(world: World, group: RunningGroup, workload: Workload | None, job: Job) -> None:
     """Set PodsReady when as many pods run, or succeeded, as were admitted."""
-    if workload is None or workload.is_true(PODS_READY) or not group.started:
+    if workload is None or workload.is_true(PODS_READY) or not group.with_started_containers:
         return
     done = (
-        batch_job.finished(job, batch_job.pieces(job.rules, parallelism_limit(job, workload)))
+        batch_job.count_finished(job, batch_job.count_pieces(job.rules, parallelism_limit(job, workload)))
         if isinstance(job.rules, BatchRules)
         else 0
     )
-    if group.started + done >= parallelism_limit(job, workload):
+    if group.with_started_containers + done >= parallelism_limit(job, workload):
         world.put(workloads.with_pods_ready(workload, world.now))
 
 
@@ -148,83 +148,95 @@ _FIRST_BACKOFF = 10 * SECOND
 _LONGEST_BACKOFF = 6 * MINUTE
 
 
-def settle(world: World) -> Steps[None]:
+def reconcile_all(world: World) -> Steps[None]:
     """Handle the nodes, admission checks and running groups that have changed, until nothing changes any more."""
     while (
-        world.dirty or world.unchecked or world.suspects or world.families or world.changes or world.requests
-        or world.parents or world.uncounted
-    ):  # fmt: skip
-        if world.changes or world.requests:
-            volcano_jobs.proceed(world)
+        world.groups_to_reconcile
+        or world.workloads_with_checks_due
+        or world.nodes_to_examine
+        or world.families_to_reconcile
+        or world.volcano_changes
+        or world.volcano_requests
+        or world.creators_to_reconcile
+        or world.quotas_to_recount
+    ):
+        if world.volcano_changes or world.volcano_requests:
+            volcano_jobs.run_step(world)
             continue
-        if world.suspects:
-            name = next(iter(world.suspects))
-            del world.suspects[name]
-            tas.look(world, name)
+        if world.nodes_to_examine:
+            name = next(iter(world.nodes_to_examine))
+            del world.nodes_to_examine[name]
+            tas.reconcile_node(world, name)
             continue
-        if world.unchecked:
-            key = next(iter(world.unchecked))
-            del world.unchecked[key]
+        if world.workloads_with_checks_due:
+            key = next(iter(world.workloads_with_checks_due))
+            del world.workloads_with_checks_due[key]
             admission_checks.reconcile_checks(world, key)
             continue
-        if world.families:
-            key = next(iter(world.families))
-            del world.families[key]
-            workload_controller.reconcile_family(world, key)
+        if world.families_to_reconcile:
+            key = next(iter(world.families_to_reconcile))
+            del world.families_to_reconcile[key]
+            workload_controller.reconcile_workload_variants(world, key)
             continue
-        if world.parents:
-            key = next(iter(world.parents))
-            del world.parents[key]
+        if world.creators_to_reconcile:
+            key = next(iter(world.creators_to_reconcile))
+            del world.creators_to_reconcile[key]
             generators.reconcile_children(world, key)
             continue
-        if not world.dirty:
+        if not world.groups_to_reconcile:
             admission_plugins.recount_quotas(world)
             continue
-        key = next(iter(world.dirty))
-        del world.dirty[key]
+        key = next(iter(world.groups_to_reconcile))
+        del world.groups_to_reconcile[key]
         group = world.groups.get(key)
         if group is not None:
-            _reconcile(world, group)
+            _reconcile_group(world, group)
             yield
 
 
-def backoff(failures: int) -> Span:
+def recreation_backoff(failures: int) -> Span:
     """Time before a job recreates a failed pod (Kubernetes' Job controller: 10 s, doubled, to 6 min)."""
     return min(_LONGEST_BACKOFF, _FIRST_BACKOFF << min(failures - 1, 10))
 
 
-def _reconcile(world: World, group: RunningGroup) -> None:
+def _reconcile_group(world: World, group: RunningGroup) -> None:
     workload = world.workload(group.workload) if group.workload else None
     job = world.job(group.job) if group.job else None
-    if _orphaned(group, workload, job):
-        if not group.present:
-            pods.disband(world, group)
+    if _is_orphaned(group, workload, job):
+        if not group.existing:
+            pods.delete_group(world, group)
     elif job is not None and job.volcano is not None and workload is None:
-        _look_at_volcano(world, group, job)
+        _reconcile_volcano_group(world, group, job)
     elif workload is not None and workload.is_true("Evicted"):
-        if not group.present:
-            pods.disband(world, group)
+        if not group.existing:
+            pods.delete_group(world, group)
         eviction.release_when_stopped(world, group, workload)
-    elif _is_halted(workload, job):
-        if not group.present:
-            pods.disband(world, group)
-    elif group.solo and job is not None:
+    elif _wants_no_pods(workload, job):
+        if not group.existing:
+            pods.delete_group(world, group)
+    elif group.is_independent and job is not None:
         reconcile_batch_job(world, group, workload, job)
-    elif group.missing and group.refused_since is None and _replaced(world, job):
+    elif group.missing and group.refused_since is None and _delete_lost_replica(world, job):
         pass
-    elif group.missing and group.refused_since is None and job is not None and _recreates(job) and group.present:
-        pods.remove(world, pods.pods_of(world, group), "GroupRecreated")
+    elif (
+        group.missing
+        and group.refused_since is None
+        and job is not None
+        and _is_recreated_as_whole(job)
+        and group.existing
+    ):
+        pods.delete_pods(world, pods.pods_of(world, group), "GroupRecreated")
     elif job is not None and job.failures > job.backoff_limit and not job.endless:
-        _give_up(world, group)
-    elif group.missing and world.now >= group.hold:
-        _make_again(world, group, workload, job)
-    elif group.start is None and group.started >= group.need and not group.leaving:
-        _begin(world, group, workload)
-    elif workload is not None and group.start is not None and group.started >= group.need:
+        _fail_over_backoff_limit(world, group)
+    elif group.missing and world.now >= group.recreate_after:
+        _recreate_missing(world, group, workload, job)
+    elif group.start is None and group.with_started_containers >= group.pods_needed and not group.terminating:
+        _begin_work(world, group, workload)
+    elif workload is not None and group.start is not None and group.with_started_containers >= group.pods_needed:
         _all_ready(world, workload)
 
 
-def released(world: World, timer: Release) -> None:
+def release_quota_when_due(world: World, timer: ReleaseQuota) -> None:
     """Release the quota of a workload whose Release timer is due.
 
     A lost replica of a Deployment is deleted instead, as the Deployment creates a new one.
@@ -232,18 +244,18 @@ def released(world: World, timer: Release) -> None:
     workload = world.workload(timer.workload)
     if workload is None or not eviction.is_released_by(workload, timer):
         return
-    if not _replaced(world, world.job(workload.owner) if workload.owner else None):
-        eviction.release(world, workload.key)
+    if not _delete_lost_replica(world, world.job(workload.owner) if workload.owner else None):
+        eviction.release_quota(world, workload.key)
 
 
-def _is_halted(workload: Workload | None, job: Job | None) -> bool:
+def _wants_no_pods(workload: Workload | None, job: Job | None) -> bool:
     """True for a job that wants no pods now: it is suspended, or its Workload is on hold."""
     if workload is None:
         return job is not None and job.suspended and job.volcano is None
     return not workload.reserved
 
 
-def _replaced(world: World, job: Job | None) -> bool:
+def _delete_lost_replica(world: World, job: Job | None) -> bool:
     """Delete a lost replica of a Deployment with its Workload: another pod replaces it."""
     if job is None or not generators.is_replica(job):
         return False
@@ -251,16 +263,20 @@ def _replaced(world: World, job: Job | None) -> bool:
     return True
 
 
-def _recreates(job: Job) -> bool:
+def _is_recreated_as_whole(job: Job) -> bool:
     """True for a leader-worker group that is recreated as a whole."""
     return isinstance(job.rules, MemberRules) and job.rules.recreate
 
 
-def _look_at_volcano(world: World, group: RunningGroup, job: Job) -> None:
+def _reconcile_volcano_group(world: World, group: RunningGroup, job: Job) -> None:
     """Volcano's controller creates and deletes the pods; their work continues while enough of them run."""
     group = volcano_jobs.recount_pods(world, job, group)
-    if group.start is None and group.started >= group.need and job.volcano_status.phase is VolcanoPhase.RUNNING:
-        _begin(world, group, None)
+    if (
+        group.start is None
+        and group.with_started_containers >= group.pods_needed
+        and job.volcano_status.phase is VolcanoPhase.RUNNING
+    ):
+        _begin_work(world, group, None)
 
 
 def _all_ready(world: World, workload: Workload) -> None:
@@ -269,7 +285,7 @@ def _all_ready(world: World, workload: Workload) -> None:
         world.put(workloads.with_pods_ready(workload, world.now))
 
 
-def _orphaned(group: RunningGroup, workload: Workload | None, job: Job | None) -> bool:
+def _is_orphaned(group: RunningGroup, workload: Workload | None, job: Job | None) -> bool:
     """True if its owner is deleted or finished, or for a missing pod without a controller."""
     if group.workload:
         return workload is None or workload.finished
@@ -278,15 +294,15 @@ def _orphaned(group: RunningGroup, workload: Workload | None, job: Job | None) -
     return bool(group.missing)
 
 
-def _give_up(world: World, group: RunningGroup) -> None:
-    if group.present:
-        pods.remove(world, pods.pods_of(world, group), "BackoffLimitExceeded")
+def _fail_over_backoff_limit(world: World, group: RunningGroup) -> None:
+    if group.existing:
+        pods.delete_pods(world, pods.pods_of(world, group), "BackoffLimitExceeded")
         group = world.groups[group.key]
-    if not group.present:
-        completion.give_up(world, group)
+    if not group.existing:
+        completion.fail_over_backoff_limit(world, group)
 
 
-def _make_again(world: World, group: RunningGroup, workload: Workload | None, job: Job | None) -> None:
+def _recreate_missing(world: World, group: RunningGroup, workload: Workload | None, job: Job | None) -> None:
     wanted: tuple[Pod, ...] = ()
     if workload is not None:
         wanted = workload_pods(world, workload)
@@ -299,21 +315,21 @@ def _make_again(world: World, group: RunningGroup, workload: Workload | None, jo
             if old is not None:
                 world.drop(Pod, key)
             due.append(replace(pod, name=key.partition("/")[2]))
-    refused = pods.create(world, group.key, due)
+    refused = pods.create_pods(world, group.key, due)
     # Surplus pods (of a scaled-down job) are not missed either.
     missing = group.missing - len(due) + refused if due else 0
     world.put_group(replace(world.groups[group.key], missing=missing, is_reported=False))
 
 
-def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None:
-    work.begin(world, group)
+def _begin_work(world: World, group: RunningGroup, workload: Workload | None) -> None:
+    work.begin_work(world, group)
     waited = 0
     if workload is not None:
         waited = world.now - queued_since(workload)
         world.put(workloads.with_pods_ready(workload, world.now))
-    job_lifecycle.mark_phase(world, group.job, JobPhase.RUNNING)
+    job_lifecycle.set_phase(world, group.job, JobPhase.RUNNING)
     members = pods.pods_of(world, group)
-    world.tell(
+    world.record_event(
         HistoryEventKind.STARTED,
         workload=group.workload or group.job or members[0].key,
         queue=workload.cluster_queue if workload is not None else "",
@@ -327,7 +343,7 @@ def _begin(world: World, group: RunningGroup, workload: Workload | None) -> None
 
 def fail_pod(world: World, pod: Pod) -> None:
     """Let a pod fail as if its container exited with an error."""
-    _fail(world, pod, "Error", f"pod {pod.name} failed", exit_code=1)
+    _fail_pod(world, pod, "Error", f"pod {pod.name} failed", exit_code=1)
 
 
 def admit_pod(world: World, key: str) -> None:
@@ -337,10 +353,10 @@ def admit_pod(world: World, key: str) -> None:
     if pod is not None and node is not None and may_refuse(node.labels, node.annotations):
         message = refusal(pod.template.requests, node.labels, node.annotations)
         if message:
-            _fail(world, pod, UNEXPECTED, message)
+            _fail_pod(world, pod, UNEXPECTED, message)
 
 
-def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | None = None) -> None:
+def _fail_pod(world: World, pod: Pod, reason: str, message: str, exit_code: int | None = None) -> None:
     nodes.fail_pod(world, pod, reason, message)
     job = world.job(pod.job) if pod.job else None
     if job is not None and job.volcano is not None:
@@ -348,10 +364,10 @@ def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | No
         return
     key = running_group_key(pod)
     group = world.groups.get(key)
-    if group is not None and group.solo:
+    if group is not None and group.is_independent:
         verdict = work.count_failure(world, pod, exit_code)
         if verdict is not None:
-            completion.conclude(world, group, verdict)
+            completion.end_job(world, group, verdict)
             return
     elif job is not None and not job.endless:
         world.put(replace(job, failures=job.failures + 1))
@@ -359,16 +375,16 @@ def _fail(world: World, pod: Pod, reason: str, message: str, exit_code: int | No
     failures = max(1, counted.failures if counted is not None else 1)
     group = world.groups.get(key)
     if group is not None:
-        delay = backoff(failures)
-        world.put_group(replace(group, hold=world.now + delay))
-        world.kernel.at(world.now + delay, Restart(key))
+        delay = recreation_backoff(failures)
+        world.put_group(replace(group, recreate_after=world.now + delay))
+        world.kernel.set_timer(world.now + delay, RecreatePods(key))
 
 
-def restart_pods(world: World, timer: Restart) -> None:
+def recreate_failed_pods(world: World, timer: RecreatePods) -> None:
     """Recreate failed pods when the backoff is over."""
     group = world.groups.get(timer.group)
     job = world.job(group.job) if group is not None and group.job else None
     if job is not None and job.volcano is not None:
-        volcano_jobs.ask(world, request_of_job(job))
+        volcano_jobs.queue_request(world, request_of_job(job))
     if group is not None:
-        world.dirty[timer.group] = None
+        world.groups_to_reconcile[timer.group] = None

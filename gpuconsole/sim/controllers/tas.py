@@ -1,7 +1,7 @@
 """Topology-aware scheduling: failed nodes, and the second scheduling pass (Kueue: TAS controllers).
 
-`look` examines a failed or tainted node under workloads placed by topology. The second pass finds topology assignments
-for workloads that have quota already: later than the quota, or again after a node failure.
+`reconcile_node` examines a failed or tainted node under workloads placed by topology. The second pass finds topology
+assignments for workloads that have quota already: later than the quota, or again after a node failure.
 """
 
 from msgspec.structs import replace
@@ -22,15 +22,15 @@ from gpuconsole.scheduling.kueue.topology.node_failures import (
 )
 from gpuconsole.sim.controllers import eviction, nodes, workloads
 from gpuconsole.sim.controllers.pod_specs import ungate
-from gpuconsole.sim.kernel import RecheckNode
+from gpuconsole.sim.kernel import ExamineNode
 from gpuconsole.sim.world import World
 
-CORDONED = Taint("node.kubernetes.io/unschedulable")
+CORDON_TAINT = Taint("node.kubernetes.io/unschedulable")
 """The taint that Kubernetes puts on a cordoned node."""
-UNHEALTHY = "UnhealthyNode"
+NODE_UNHEALTHY = "UnhealthyNode"
 
 
-def look(world: World, name: str) -> None:
+def reconcile_node(world: World, name: str) -> None:
     """Examine a node, and mark, ungate, evict or fail the workloads and pods that its state affects."""
     session = world.session
     if session is None or not session.places_pods:
@@ -42,37 +42,37 @@ def look(world: World, name: str) -> None:
         session.config,
     )
     node = world.node(name)
-    _carry_out(world, name, examine(name, _as_tainted(node), known, world.now))
+    _apply_result(world, name, examine(name, _with_cordon_taint(node), known, world.now))
 
 
-def _as_tainted(node: Node | None) -> Node | None:
-    if node is None or not node.unschedulable or CORDONED in node.taints:
+def _with_cordon_taint(node: Node | None) -> Node | None:
+    if node is None or not node.unschedulable or CORDON_TAINT in node.taints:
         return node
-    return replace(node, taints=(*node.taints, CORDONED))
+    return replace(node, taints=(*node.taints, CORDON_TAINT))
 
 
-def _carry_out(world: World, name: str, verdict: NodeFailureActions) -> None:
-    for workload in verdict.changed:
+def _apply_result(world: World, name: str, result: NodeFailureActions) -> None:
+    for workload in result.changed:
         world.put(workload)
         if name in workload.unhealthy_nodes:
-            _tell_lost(world, workload, name)
+            _record_lost_node(world, workload, name)
         else:
             ungate(world, workload)
-    for key, message in verdict.evicted.items():
+    for key, message in result.evicted.items():
         victim = world.workload(key)
         if victim is not None:
             eviction.evict(world, victim, conditions.NODE_FAILURES, message)
-    for pod in verdict.to_fail:
+    for pod in result.to_fail:
         current = world.pod(pod.key)
         if current is not None and not current.done:
             nodes.fail_pod(world, current, UNSCHEDULABLE, TERMINATED)
-    if verdict.again:
-        world.kernel.at(world.now + verdict.again, RecheckNode(name))
+    if result.again:
+        world.kernel.set_timer(world.now + result.again, ExamineNode(name))
 
 
-def _tell_lost(world: World, workload: Workload, name: str) -> None:
+def _record_lost_node(world: World, workload: Workload, name: str) -> None:
     message = f"Node {name} failed; the pods on it wait for another place"
-    workloads.tell(world, HistoryEventKind.PLACES, workload, reason=UNHEALTHY, message=message, node=name)
+    workloads.record_event(world, HistoryEventKind.PLACES, workload, reason=NODE_UNHEALTHY, message=message, node=name)
 
 
 SECOND_PASS_FAILED = "SecondPassFailed"
@@ -90,11 +90,11 @@ def settle_second_pass(world: World, decision: Admit, at: Time) -> bool:
         return False
     placed = conditions.reserve(workload, decision.admission, at)
     if not workload.admitted:
-        workloads.start(world, placed)
+        workloads.admit_workload(world, placed)
     else:
         world.put(placed)
         nodes = ", ".join(workload.unhealthy_nodes)
-        workloads.tell(
+        workloads.record_event(
             world, HistoryEventKind.PLACES, placed, reason=NODE_REPLACED, message=f"Replaced unhealthy node(s): {nodes}"
         )
         ungate(world, placed)
@@ -105,7 +105,9 @@ def retry_second_pass(world: World, decision: KeepWaiting) -> None:
     """Record that a second pass found no assignment; the scheduler tries again by itself."""
     workload = world.workload(decision.workload)
     if workload is not None:
-        workloads.tell(world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.message)
+        workloads.record_event(
+            world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.message
+        )
 
 
 def give_up_second_pass(world: World, decision: Evict) -> None:
@@ -113,5 +115,7 @@ def give_up_second_pass(world: World, decision: Evict) -> None:
     workload = world.workload(decision.workload)
     if workload is not None and workload.reserved and not workload.is_true(conditions.EVICTED):
         if decision.detail:
-            workloads.tell(world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.detail)
+            workloads.record_event(
+                world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.detail
+            )
         eviction.evict(world, workload, decision.reason, decision.message)

@@ -28,7 +28,7 @@ from gpuconsole.sim.controllers import admission_plugins, volcano_jobs
 from gpuconsole.sim.world import World
 
 ZONE = "topology.kubernetes.io/zone"
-REACH: Mapping[str, str] = {
+VOLUME_TOPOLOGY_LABELS: Mapping[str, str] = {
     "ebs.csi.aws.com": ZONE,
     "kubernetes.io/aws-ebs": ZONE,
     "pd.csi.storage.gke.io": ZONE,
@@ -41,23 +41,23 @@ REACH: Mapping[str, str] = {
 """Provisioner → label: only nodes with the same value as the node of the first pod can use its volumes."""
 
 
-def provide_volumes(world: World) -> None:
+def reconcile_volume_claims(world: World) -> None:
     """Create PersistentVolumeClaims of pods, delete those of deleted pods, and bind those with immediate binding."""
-    world.unprovided = False
+    world.volume_claims_due = False
     for claim in list(world.state.table("persistent_volume_claims").all()):
         if claim.pod and world.pod(claim.pod) is None:
             world.drop(PersistentVolumeClaim, claim.key)
     for pod in list(world.state.table("pods").all()):
         if pod.template.volumes and not pod.done:
-            _make_claims(world, pod)
+            _create_volume_claims(world, pod)
     claims = list(world.state.table("persistent_volume_claims").all())
-    world.requests += volcano_jobs.tidy_claims(world)
-    _release(world)
+    world.volcano_requests += volcano_jobs.delete_orphaned_claims(world)
+    _release_volumes(world)
     current = (world.state.get(PersistentVolumeClaim, claim.key) for claim in claims)
     waiting = [claim for claim in current if claim is not None and not is_bound(claim)]
-    storage = _storage(world) if waiting else Storage()
+    storage = _storage_objects(world) if waiting else Storage()
     for claim in waiting:
-        _bind_at_once(world, claim, storage)
+        _bind_immediately(world, claim, storage)
 
 
 def bind_volume_claims(world: World, decision: Bind) -> None:
@@ -72,12 +72,12 @@ def bind_volume_claims(world: World, decision: Bind) -> None:
             if volume is not None:
                 _bind(world, claim, volume)
         elif node is not None:
-            kind = world.state.get(StorageClass, Storage(classes=_classes(world)).class_of(claim))
+            kind = world.state.get(StorageClass, Storage(classes=_storage_classes(world)).class_of(claim))
             if kind is not None:
-                _bind(world, claim, _made(claim, kind, _reach(kind, node)))
+                _bind(world, claim, _provisioned_volume(claim, kind, _volume_affinity(kind, node)))
 
 
-def _make_claims(world: World, pod: Pod) -> None:
+def _create_volume_claims(world: World, pod: Pod) -> None:
     for volume in pod.template.volumes:
         name = claim_name(pod, volume)
         key = f"{pod.namespace}/{name}"
@@ -96,12 +96,12 @@ def _make_claims(world: World, pod: Pod) -> None:
         refusal = admission_plugins.quota_refusal(world, claim)
         if refusal:
             text = f"create PersistentVolumeClaim {name}: {refusal}"
-            admission_plugins.tell_refused_claim(world, pod, "FailedCreate", text)
+            admission_plugins.record_claim_refusal(world, pod, "FailedCreate", text)
         else:
             world.put(claim)
 
 
-def _release(world: World) -> None:
+def _release_volumes(world: World) -> None:
     """Delete or release volumes whose claims are deleted; claims whose volumes are deleted are Lost."""
     for volume in list(world.state.table("persistent_volumes").all()):
         claim = world.state.get(PersistentVolumeClaim, volume.claim) if volume.claim else None
@@ -115,7 +115,7 @@ def _release(world: World) -> None:
             world.put(replace(claim, phase=LOST))
 
 
-def _bind_at_once(world: World, claim: PersistentVolumeClaim, storage: Storage) -> None:
+def _bind_immediately(world: World, claim: PersistentVolumeClaim, storage: Storage) -> None:
     """Bind a claim with immediate binding, or one that names its volume or has one reserved for it."""
     found = _volume_for(claim, storage)
     kind = storage.classes.get(storage.class_of(claim))
@@ -123,7 +123,7 @@ def _bind_at_once(world: World, claim: PersistentVolumeClaim, storage: Storage) 
         storage.assumed_volumes[found.name] = claim.key
         _bind(world, claim, found)
     elif not claim.volume and kind is not None and not kind.waits and kind.provisions:
-        _bind(world, claim, _made(claim, kind, _allowed(kind)))
+        _bind(world, claim, _provisioned_volume(claim, kind, _immediate_affinity(kind)))
 
 
 def _volume_for(claim: PersistentVolumeClaim, storage: Storage) -> PersistentVolume | None:
@@ -141,63 +141,65 @@ def _bind(world: World, claim: PersistentVolumeClaim, volume: PersistentVolume) 
     world.put(replace(claim, volume=volume.name, bound=True, phase=BOUND))
 
 
-def _made(claim: PersistentVolumeClaim, kind: StorageClass, reach: tuple[NodeTerm, ...] | None) -> PersistentVolume:
+def _provisioned_volume(
+    claim: PersistentVolumeClaim, kind: StorageClass, affinity: tuple[NodeTerm, ...] | None
+) -> PersistentVolume:
     return PersistentVolume(
         name=f"pvc-{claim.uid or claim.name}",
         storage=claim.storage,
         storage_class=kind.name,
         access_modes=claim.access_modes,
         mode=claim.mode,
-        node_affinity=reach,
+        node_affinity=affinity,
         disposable=not kind.keeps,
         driver=kind.provisioner,
         handle=f"pvc-{claim.uid or claim.name}",
     )
 
 
-def _reach(kind: StorageClass, node: Node) -> tuple[NodeTerm, ...] | None:
+def _volume_affinity(kind: StorageClass, node: Node) -> tuple[NodeTerm, ...] | None:
     """The node affinity of a volume that is provisioned for this node."""
-    keys = sorted({one.key for term in kind.topologies for one in term} | set(_keys(kind.provisioner)))
+    keys = sorted({one.key for term in kind.topologies for one in term} | set(_topology_labels(kind.provisioner)))
     terms = tuple(Requirement(key, "In", (node.labels[key],)) for key in keys if key in node.labels)
     return (NodeTerm(terms),) if terms else None
 
 
-def _keys(provisioner: str) -> Iterable[str]:
-    return (REACH[provisioner],) if provisioner in REACH else ()
+def _topology_labels(provisioner: str) -> Iterable[str]:
+    return (VOLUME_TOPOLOGY_LABELS[provisioner],) if provisioner in VOLUME_TOPOLOGY_LABELS else ()
 
 
-def _allowed(kind: StorageClass) -> tuple[NodeTerm, ...] | None:
+def _immediate_affinity(kind: StorageClass) -> tuple[NodeTerm, ...] | None:
     """The node affinity of a volume with immediate binding: the first allowed topology."""
     return (NodeTerm(kind.topologies[0]),) if kind.topologies else None
 
 
-def _storage(world: World) -> Storage:
+def _storage_objects(world: World) -> Storage:
     tables = world.state
     return Storage(
         claims={claim.key: claim for claim in tables.table("persistent_volume_claims").all()},
         volumes={volume.key: volume for volume in tables.table("persistent_volumes").all()},
-        classes=_classes(world),
+        classes=_storage_classes(world),
     )
 
 
-def _classes(world: World) -> dict[str, StorageClass]:
+def _storage_classes(world: World) -> dict[str, StorageClass]:
     return {kind.key: kind for kind in world.state.table("storage_classes").all()}
 
 
-def provide_resource_claims(world: World) -> None:
+def reconcile_resource_claims(world: World) -> None:
     """Create ResourceClaims of pods, delete those of ended or deleted pods, and deallocate those that no pod uses."""
-    world.unclaimed = False
+    world.resource_claims_due = False
     for claim in list(world.state.table("resource_claims").all()):
-        if claim.pod and _is_over(world.pod(claim.pod)):
+        if claim.pod and _is_pod_done(world.pod(claim.pod)):
             world.drop(ResourceClaim, claim.key)
         elif claim.reserved:
             _release_resource_claim(world, claim)
     for pod in list(world.state.table("pods").all()):
         if pod.template.resource_claims and not pod.done:
-            _make_resource_claims(world, pod)
+            _create_resource_claims(world, pod)
 
 
-def _is_over(owner: Pod | None) -> bool:
+def _is_pod_done(owner: Pod | None) -> bool:
     """True if the pod of a claim no longer needs it (resource claim controller: isPodDone)."""
     return owner is None or owner.done
 
@@ -217,7 +219,7 @@ def bind_resource_claims(world: World, decision: Bind) -> None:
             world.put(replace(claim, allocation=allocation, reserved=(*claim.reserved, pod.key)))
 
 
-def _make_resource_claims(world: World, pod: Pod) -> None:
+def _create_resource_claims(world: World, pod: Pod) -> None:
     for named, key in zip(pod.template.resource_claims, claim_keys(pod), strict=True):
         template = world.state.get(ResourceClaimTemplate, f"{pod.namespace}/{named.template}")
         if named.claim or template is None or world.state.get(ResourceClaim, key) is not None:
@@ -233,7 +235,7 @@ def _make_resource_claims(world: World, pod: Pod) -> None:
         refusal = admission_plugins.quota_refusal(world, claim)
         if refusal:
             text = f"PodResourceClaim {named.name}: create ResourceClaim: {refusal}"
-            admission_plugins.tell_refused_claim(world, pod, "FailedResourceClaimCreation", text)
+            admission_plugins.record_claim_refusal(world, pod, "FailedResourceClaimCreation", text)
         else:
             world.put(claim)
 

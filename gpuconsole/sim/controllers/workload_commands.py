@@ -17,11 +17,22 @@ from gpuconsole.scheduling.kueue.slices import latest_active
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command, request_of_job
 from gpuconsole.scheduling.volcano.jobs.states import spec_of, tasks_of, total_replicas
 from gpuconsole.sim.controllers import completion, eviction, job_lifecycle, jobs, pods, volcano_jobs, work, workloads
-from gpuconsole.sim.controllers.admission_plugins import DONE, NoChange, Refusal
+from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, NoChange, Refusal
 from gpuconsole.sim.world import RunningGroup, World
 
-_KINDS = ("Job", "CronJob", "JobSet", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob")
-_OTHERS = (
+_SUSPENDABLE_KINDS = (
+    "Job",
+    "CronJob",
+    "JobSet",
+    "PyTorchJob",
+    "TFJob",
+    "MPIJob",
+    "XGBoostJob",
+    "PaddleJob",
+    "JAXJob",
+    "TrainJob",
+)
+_OTHER_KINDS = (
     *("RayCronJob", "VolcanoCronJob", "ScheduledSparkApplication"),
     *("RayJob", "RayCluster", "RayService", "SparkApplication", "AppWrapper"),
 )
@@ -29,39 +40,39 @@ _OTHERS = (
 
 def job_named(world: World, key: str) -> Job | None:
     """The unfinished job that can be suspended with this `namespace/name` or full key."""
-    found = (world.job(name) for name in (key, *(f"{kind}/{key}" for kind in (*_KINDS, *_OTHERS))))
+    found = (world.job(name) for name in (key, *(f"{kind}/{key}" for kind in (*_SUSPENDABLE_KINDS, *_OTHER_KINDS))))
     return next((job for job in found if job is not None and not job.ended), None)
 
 
 def set_job_active(world: World, job: Job, active: bool) -> Refusal:
     """Suspend a job without a Workload (spec.suspend), which deletes its pods, or resume it."""
-    if job.kind not in (*_KINDS, *_OTHERS):
+    if job.kind not in (*_SUSPENDABLE_KINDS, *_OTHER_KINDS):
         return f"a {job.kind} cannot be suspended; scale it to 0"
-    if jobs.managed(world, job):
+    if jobs.is_managed(world, job):
         return f"job {job.key} is Kueue's to suspend; stop its workload"
     if job.suspended is not active:
         return NoChange(f"job {job.key} is {'active' if active else 'suspended'} already")
     if isinstance(job.rules, CronRules):
         resumed = replace(job, suspended=not active, phase=JobPhase.PENDING if active else JobPhase.SUSPENDED)
         world.put(resumed)
-        world.parents[job.key] = None
-        jobs.arm_cron(world, resumed)
+        world.creators_to_reconcile[job.key] = None
+        jobs.set_cron_timer(world, resumed)
     elif active:
         if job.key in world.groups:
             return f"pods of {job.key} are still terminating; retry in a moment"
-        job_lifecycle.mark_phase(world, job.key, JobPhase.PENDING)
+        job_lifecycle.set_phase(world, job.key, JobPhase.PENDING)
         jobs.start_unmanaged(world, replace(job, suspended=False))
     else:
-        _suspend(world, job)
-    return DONE
+        _suspend_job(world, job)
+    return CARRIED_OUT
 
 
-def _suspend(world: World, job: Job) -> None:
-    loss = work.interrupt(world, job.key)
-    job_lifecycle.mark_phase(world, job.key, JobPhase.SUSPENDED, suspended=True)
+def _suspend_job(world: World, job: Job) -> None:
+    loss = work.interrupt_work(world, job.key)
+    job_lifecycle.set_phase(world, job.key, JobPhase.SUSPENDED, suspended=True)
     group = world.groups.get(job.key)
     members = pods.pods_of(world, group) if group is not None else []
-    world.tell(
+    world.record_event(
         HistoryEventKind.EVICTED,
         workload=job.key,
         reason="Suspended",
@@ -70,9 +81,9 @@ def _suspend(world: World, job: Job) -> None:
         lost_gpu_seconds=loss.gpu_seconds,
         cost=loss.cost,
     )
-    pods.remove(world, [pod for pod in members if not pod.done], "Suspended")
+    pods.delete_pods(world, [pod for pod in members if not pod.done], "Suspended")
     if group is not None:
-        world.dirty[group.key] = None
+        world.groups_to_reconcile[group.key] = None
 
 
 _STOPPED = (VolcanoPhase.ABORTING, VolcanoPhase.ABORTED)
@@ -92,8 +103,8 @@ def scaled_volcano_job(world: World, before: Job, job: Job) -> Refusal:
     if spec_of(job).min_available > total_replicas(job):
         return "job 'minAvailable' must not be greater than total replicas"
     world.put(job)
-    volcano_jobs.ask(world, request_of_job(job, before))
-    return DONE
+    volcano_jobs.queue_request(world, request_of_job(job, before))
+    return CARRIED_OUT
 
 
 def set_volcano_job_active(world: World, job: Job, active: bool) -> Refusal:
@@ -105,8 +116,8 @@ def set_volcano_job_active(world: World, job: Job, active: bool) -> Refusal:
         job = replace(job, suspended=False)
         world.put(job)
     action = JobAction.RESUME_JOB if active else JobAction.ABORT_JOB
-    volcano_jobs.ask(world, request_of_command(job.key, action))
-    return DONE
+    volcano_jobs.queue_request(world, request_of_command(job.key, action))
+    return CARRIED_OUT
 
 
 def set_active(world: World, key: str, active: bool, cause: str = "", why: str = "") -> Refusal:
@@ -122,21 +133,21 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
     if plain is not None:
         return set_job_active(world, plain, active)
     if workload is None or workload.finished:
-        return _no_workload(world, workload, key)
+        return _missing_workload(world, workload, key)
     if workload.active == active:
         return NoChange(f"workload {key} is {'active' if active else 'stopped'} already")
     if not active:
-        _stop(world, workload, cause, why)
-        return DONE
+        _deactivate(world, workload, cause, why)
+        return CARRIED_OUT
     changed = replace(workload, active=True)
     if not workload.reserved:
         changed = conditions.requeue(changed, "Reactivated", "The workload was reactivated", world.now)
     world.put(changed)
     workloads.record_obstacle(world, changed)
-    return DONE
+    return CARRIED_OUT
 
 
-def _stop(world: World, workload: Workload, cause: str, why: str) -> None:
+def _deactivate(world: World, workload: Workload, cause: str, why: str) -> None:
     """Evict a workload for good and reset its requeue state. One without quota gets the condition, too."""
     stopped = replace(workload, active=False, requeue=RequeueState())
     message = f"The workload is deactivated due to {why}" if why else "The workload is deactivated"
@@ -149,24 +160,24 @@ def _stop(world: World, workload: Workload, cause: str, why: str) -> None:
     workloads.record_obstacle(world, stopped)
 
 
-def requeue(world: World, key: str) -> Refusal:
+def requeue_workload(world: World, key: str) -> Refusal:
     """Evict a workload and requeue it."""
     workload = world.workload(key)
     if workload is None or workload.finished:
-        return _no_workload(world, workload, key)
+        return _missing_workload(world, workload, key)
     if workload.is_true(conditions.EVICTED) and workload.reserved:
         return NoChange(f"workload {key} is already being requeued: its pods are terminating")
     if not workload.reserved:
         return NoChange(f"workload {key} is already pending; only workloads with reserved quota can be requeued")
     eviction.evict(world, workload, conditions.DEACTIVATED, "The workload is requeued by an operator")
-    return DONE
+    return CARRIED_OUT
 
 
 def set_priority(world: World, key: str, priority: int, class_name: str = "") -> Refusal:
     """Change the priority of a pending or running workload; its class as well if one is named."""
     workload = world.workload(key)
     if workload is None or workload.finished:
-        return _no_workload(world, workload, key)
+        return _missing_workload(world, workload, key)
     if not -(2**31) <= priority < 2**31:
         return f"priority {priority} is outside the 32-bit range that Kubernetes allows"
     if class_name:
@@ -174,14 +185,14 @@ def set_priority(world: World, key: str, priority: int, class_name: str = "") ->
     if workload == world.workload(key) and workload.priority == priority:
         return NoChange(f"workload {key} has priority {priority} already")
     world.put(replace(workload, priority=priority))
-    return DONE
+    return CARRIED_OUT
 
 
-def move(world: World, key: str, queue: str) -> Refusal:
+def move_to_queue(world: World, key: str, queue: str) -> Refusal:
     """Move a pending workload to another LocalQueue of its namespace."""
     workload = world.workload(key)
     if workload is None or workload.finished:
-        return _no_workload(world, workload, key)
+        return _missing_workload(world, workload, key)
     if workload.reserved:
         return f"workload {key} holds quota in {workload.cluster_queue}; stop it first, then move it, then resume it"
     if world.local_queue(f"{workload.namespace}/{queue}") is None:
@@ -196,22 +207,22 @@ def move(world: World, key: str, queue: str) -> Refusal:
     moved = replace(workload, queue=queue, inadmissible=False)
     world.put(moved)
     workloads.record_obstacle(world, moved)
-    return DONE
+    return CARRIED_OUT
 
 
-def finish(world: World, key: str) -> Refusal:
+def finish_work(world: World, key: str) -> Refusal:
     """Finish a workload, a lone pod or (by `namespace/name`) a job now, whether or not it ran."""
     workload = world.workload(key) or _workload_of(world, key)
     if workload is not None and workload.finished:
-        return _no_workload(world, workload, key)
+        return _missing_workload(world, workload, key)
     group = world.groups.get(workload.key) if workload is not None else _group_of(world, key)
     if group is not None:
-        completion.complete(world, group, ordered=True)
+        completion.complete_group(world, group, by_command=True)
     elif workload is not None:
-        completion.finish_waiting(world, workload)
+        completion.finish_pending(world, workload)
     else:
         return f"there is no unfinished workload, job or pod {key}"
-    return DONE
+    return CARRIED_OUT
 
 
 def _workload_of(world: World, key: str) -> Workload | None:
@@ -230,13 +241,13 @@ def _group_of(world: World, key: str) -> RunningGroup | None:
     return next((group for group in world.groups.values() if key in (group.key, group.key.partition("/")[2])), None)
 
 
-def meant(world: World, key: str) -> str:
+def resolve_workload_key(world: World, key: str) -> str:
     """Return the key of the Workload that a command names by its own key or by its job's name; else `key` itself."""
     workload = None if world.workload(key) is not None else _workload_of(world, key)
     return key if workload is None else workload.key
 
 
-def _no_workload(world: World, workload: Workload | None, key: str) -> Refusal:
+def _missing_workload(world: World, workload: Workload | None, key: str) -> Refusal:
     if workload is None and _group_of(world, key) is not None:
         return f"{key} has no Workload object, which this command needs"
     return f"there is no workload {key}" if workload is None else f"workload {key} is finished"

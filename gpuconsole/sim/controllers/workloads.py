@@ -1,7 +1,7 @@
 """Lifecycle of Workloads: queued, admitted, pods created, finished (Kueue: workload controller, job reconciler).
 
-`record_obstacle` records what keeps a pending Workload from being tried at all. `watch_requeue` sets the timer of the
-workload controller: one per workload, at its next relevant moment.
+`record_obstacle` records what keeps a pending Workload from being tried at all. `set_requeue_timer` sets the timer of
+the workload controller: one per workload, at its next relevant moment.
 """
 
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from gpuconsole.scheduling.kueue.workload_controller import (
 )
 from gpuconsole.sim.controllers import job_lifecycle, pods
 from gpuconsole.sim.controllers.pod_specs import started_pods
-from gpuconsole.sim.kernel import MakePods, ReconcileWorkload
+from gpuconsole.sim.kernel import CreateUnsuspendedPods, ReconcileWorkload
 from gpuconsole.sim.world import RunningGroup, World
 
 
@@ -49,7 +49,7 @@ def record_obstacle(world: World, workload: Workload) -> None:
     if changed is current:
         return
     world.put(replace(changed, inadmissible=False))
-    world.tell(
+    world.record_event(
         HistoryEventKind.PENDING,
         workload=current.key,
         queue=cluster_queue_of(world, current),
@@ -80,23 +80,23 @@ def with_pods_not_ready(workload: Workload, now: Time) -> Workload:
     return with_readiness(workload, False, now)
 
 
-def watch_requeue(world: World, workload: Workload, looked: ReconcileResult | None = None) -> None:
+def set_requeue_timer(world: World, workload: Workload, reconciled: ReconcileResult | None = None) -> None:
     """Set the timer of a workload's next change by time alone, unless an earlier timer is set.
 
-    `looked` is the result of a reconcile just now, if any.
+    `reconciled` is the result of a reconcile just now, if any.
     """
-    left = time_until_requeue(world, workload, looked)
+    left = time_until_requeue(world, workload, reconciled)
     if left is None:
         return
     due = world.now + left
     set_already = world.reconcile_timers.get(workload.key)
     if set_already is None or not world.now < set_already <= due:
         world.reconcile_timers[workload.key] = due
-        world.kernel.at(due, ReconcileWorkload(workload.key))
+        world.kernel.set_timer(due, ReconcileWorkload(workload.key))
 
 
-def time_until_requeue(world: World, workload: Workload, looked: ReconcileResult | None = None) -> Span | None:
-    """The time until a workload's next change by time alone: 0 = now; None = never. `looked` as for `watch_requeue`."""
+def time_until_requeue(world: World, workload: Workload, reconciled: ReconcileResult | None = None) -> Span | None:
+    """The time until a workload's next change by time alone: 0 = now; None = never. See `set_requeue_timer`."""
     session = world.session
     if session is None:
         return None
@@ -107,7 +107,7 @@ def time_until_requeue(world: World, workload: Workload, looked: ReconcileResult
             return left
     if not (workload.reserved or workload.finished):
         return None
-    outcome = looked or reconcile(workload, session.look_up_queues(workload), session.config, world.now)
+    outcome = reconciled or reconcile(workload, session.look_up_queues(workload), session.config, world.now)
     if outcome.workload is not workload:
         return 0
     return outcome.again or None
@@ -117,10 +117,10 @@ FAILED_TO_START = "FailedToStart"
 SUCCEEDED = "Job finished successfully"
 
 
-def submit(world: World, workload: Workload) -> None:
+def submit_workload(world: World, workload: Workload) -> None:
     """Add a new Workload to its queue, with the history event."""
     world.put(workload)
-    world.tell(
+    world.record_event(
         HistoryEventKind.SUBMITTED,
         workload=workload.key,
         queue=cluster_queue_of(world, workload),
@@ -130,7 +130,7 @@ def submit(world: World, workload: Workload) -> None:
     record_obstacle(world, workload)
 
 
-def admit(world: World, decision: Admit, at: Time) -> None:
+def reserve_quota(world: World, decision: Admit, at: Time) -> None:
     """Reserve quota; without pending admission checks the workload is admitted and its pods are created."""
     waiting = world.workload(decision.workload)
     if waiting is None or waiting.reserved:
@@ -139,14 +139,14 @@ def admit(world: World, decision: Admit, at: Time) -> None:
     queue = world.cluster_queue(decision.admission.cluster_queue)
     workload = replace(apply_decisions.reserved(waiting, decision, queue, at), inadmissible=False)
     if all_ready(workload):
-        start(world, workload, kueue_events)
+        admit_workload(world, workload, kueue_events)
     else:
         world.put(workload)
-        tell(world, HistoryEventKind.RESERVED, workload, told=(kueue_events,))
-        world.unchecked[workload.key] = None
+        record_event(world, HistoryEventKind.RESERVED, workload, told=(kueue_events,))
+        world.workloads_with_checks_due[workload.key] = None
 
 
-def start(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
+def admit_workload(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
     """Admit a workload with quota and without pending checks, and create its pods.
 
     `kueue_events` are the Events of its quota reservation, if it reserved quota at this moment.
@@ -158,76 +158,78 @@ def start(world: World, workload: Workload, *kueue_events: KueueEvent) -> None:
         return  # It still needs topology assignments, which the second pass finds.
     if workload.parent:
         return  # The job belongs to its parent, which is admitted with it.
-    tell(
+    record_event(
         world,
         HistoryEventKind.ADMITTED,
         workload,
-        borrowed=_borrowed(world, workload),
+        borrowed=_borrowed_accelerators(world, workload),
         waited=world.now - apply_decisions.queued_since(workload),
         told=(
             *kueue_events,
             apply_decisions.admitted_event(workload, max(0, world.now - reserved_at(workload, world.now))),
         ),
     )
-    unsuspended = world.latency("job_unsuspend", "pod_creation", of=(workload.key, workload.uid))
+    unsuspended = world.draw_latency("job_unsuspend", "pod_creation", of=(workload.key, workload.uid))
     if unsuspended:
-        world.kernel.at(world.now + unsuspended, MakePods(workload.key, world.now))
+        world.kernel.set_timer(world.now + unsuspended, CreateUnsuspendedPods(workload.key, world.now))
     else:
-        make_pods(world, workload)
-    watch_requeue(world, workload)
+        unsuspend_job(world, workload)
+    set_requeue_timer(world, workload)
 
 
-def job_unsuspended(world: World, timer: MakePods) -> None:
+def create_unsuspended_pods(world: World, timer: CreateUnsuspendedPods) -> None:
     """Create the pods of an admitted workload, unless it lost its quota or finished meanwhile."""
     workload = world.workload(timer.workload)
     if workload is None or not workload.admitted or workload.finished or workload.is_true(conditions.EVICTED):
         return
     admitted = workload.condition(conditions.ADMITTED)
     if admitted is not None and admitted.since == timer.admitted:
-        make_pods(world, workload)
+        unsuspend_job(world, workload)
 
 
-def make_pods(world: World, workload: Workload) -> None:
+def unsuspend_job(world: World, workload: Workload) -> None:
     """Unsuspend an admitted workload's job: its pods are created. One that can never start is finished.
 
     If a worker cluster runs it, the pods are created there.
     """
     if workload.cluster:
-        job_lifecycle.mark_phase(world, workload.owner, JobPhase.PENDING, suspended=False)
+        job_lifecycle.set_phase(world, workload.owner, JobPhase.PENDING, suspended=False)
         return
     try:
         made = started_pods(world, workload)
     except Conflict as problem:
-        finish(world, workload, FAILED_TO_START, str(problem))
+        finish_workload(world, workload, FAILED_TO_START, str(problem))
         return
     taken_over = world.groups.get(workload.key)
-    if taken_over is not None and taken_over.solo:
-        world.dirty[taken_over.key] = None
+    if taken_over is not None and taken_over.is_independent:
+        world.groups_to_reconcile[taken_over.key] = None
         return
     if taken_over is not None:
-        pods.reinforce(world, taken_over, made)
+        pods.create_missing(world, taken_over, made)
         return
-    job_lifecycle.mark_phase(world, workload.owner, JobPhase.PENDING, suspended=False)
-    job_lifecycle.begin_deadline(world, workload.owner)
+    job_lifecycle.set_phase(world, workload.owner, JobPhase.PENDING, suspended=False)
+    job_lifecycle.start_deadline(world, workload.owner)
     job = world.job(workload.owner) if workload.owner else None
-    group = RunningGroup(key=workload.key, workload=workload.key, job=workload.owner, need=len(made), formed=world.now)
+    group = RunningGroup(
+        key=workload.key, workload=workload.key, job=workload.owner, pods_needed=len(made), created=world.now
+    )
     if job is not None and job.solo:
-        pods.form(world, replace(group, solo=True), ())
+        pods.create_group(world, replace(group, is_independent=True), ())
     else:
-        pods.form(world, group, made)
+        pods.create_group(world, group, made)
 
 
-def refuse(world: World, decision: Refuse) -> None:
+def record_refusal(world: World, decision: Refuse) -> None:
     """Keep a workload pending after a scheduling cycle, and record why it was not admitted."""
     workload = world.workload(decision.workload)
     if workload is None or world.session is None:
         return
     changed = conditions.take_refusal(workload, decision, world.now, granular=world.granular)
-    if changed is workload and workload.key in world.waiting:
+    if changed is workload and workload.key in world.possibly_inadmissible:
         return  # If it is inadmissible now, that is recorded after the cycles.
     inadmissible = world.session.is_inadmissible(workload.key)
     if changed is not workload:
-        world.tell(
+        world.record_event(
             HistoryEventKind.PENDING,
             workload=workload.key,
             queue=cluster_queue_of(world, workload),
@@ -241,20 +243,20 @@ def refuse(world: World, decision: Refuse) -> None:
         world.put(replace(changed, inadmissible=inadmissible))
 
 
-def finish(world: World, workload: Workload, reason: str, message: str) -> None:
+def finish_workload(world: World, workload: Workload, reason: str, message: str) -> None:
     """Finish a workload: its quota is released at once."""
     finished = conditions.finish(workload, reason, message, world.now)
     if finished is workload:
         return
     world.put(finished)
-    watch_requeue(world, finished)
+    set_requeue_timer(world, finished)
     if workload.checks:
-        world.unchecked[workload.key] = None
+        world.workloads_with_checks_due[workload.key] = None
     what = HistoryEventKind.FAILED if reason == "Failed" else HistoryEventKind.FINISHED
-    tell(world, what, workload, reason=reason, message=message)
+    record_event(world, what, workload, reason=reason, message=message)
 
 
-def _borrowed(world: World, workload: Workload) -> int:
+def _borrowed_accelerators(world: World, workload: Workload) -> int:
     """The number of just admitted accelerators above the nominal quota of its ClusterQueue."""
     queue = world.cluster_queue(workload.cluster_queue)
     if queue is None or world.session is None or workload.admission is None:
@@ -273,9 +275,9 @@ def _borrowed(world: World, workload: Workload) -> int:
     )
 
 
-def tell(world: World, what: HistoryEventKind, workload: Workload, **more: object) -> None:
+def record_event(world: World, what: HistoryEventKind, workload: Workload, **more: object) -> None:
     """Add an event about a workload to the history."""
-    world.tell(
+    world.record_event(
         what,
         workload=workload.key,
         queue=workload.cluster_queue or cluster_queue_of(world, workload),

@@ -15,7 +15,7 @@ from gpuconsole.model.manifests import Severity
 from gpuconsole.model.objects import Object
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.scenario_form import Changes, ScenarioError, as_changes, read_changes
+from gpuconsole.sim.scenario_form import Changes, ScenarioError, read_changes, to_change_list
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.names import called
@@ -234,7 +234,7 @@ def _names(stem: str) -> Iterator[str]:
 def write_changes(commands: Sequence[Command], horizon: Span, path: str) -> str:
     """Write the changes to a new file; return an error message, or an empty text on success."""
     try:
-        document = as_changes(commands, horizon, _manifest)
+        document = to_change_list(commands, horizon, _manifest)
     except LookupError as error:
         return str(error.args[0])
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
