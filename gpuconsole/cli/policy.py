@@ -13,12 +13,12 @@ from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.kueue.config import KueueConfig, hami_transformations
-from gpuconsole.scheduling.kueue.config import parse as parse_gates
-from gpuconsole.scheduling.kueue.config import problems as gate_problems
-from gpuconsole.scheduling.kueue.config import resolve as resolve_gates
-from gpuconsole.scheduling.kueue.configuration.loading import load
-from gpuconsole.scheduling.kueue.configuration.loading import policy as policy_of
-from gpuconsole.scheduling.kueue.configuration.reading import read
+from gpuconsole.scheduling.kueue.config import gate_errors as gate_problems
+from gpuconsole.scheduling.kueue.config import parse_gates as parse_gates
+from gpuconsole.scheduling.kueue.config import resolve_gates as resolve_gates
+from gpuconsole.scheduling.kueue.configuration.loading import load_file
+from gpuconsole.scheduling.kueue.configuration.loading import to_kueue_config as policy_of
+from gpuconsole.scheduling.kueue.configuration.reading import read_kueue_configuration
 from gpuconsole.sim.policy import SimPolicy
 
 
@@ -85,7 +85,7 @@ def with_configurations(loaded: LoadedManifests) -> LoadedManifests:
 
 def _configured(file: Path | None, configurations: Sequence[Reader]) -> KueueConfig | None:
     if file is not None:
-        loaded = load(file)
+        loaded = load_file(file)
         _refuse_errors(loaded.findings)
         return loaded.config
     if len(configurations) > 1:
@@ -100,7 +100,7 @@ def _configured(file: Path | None, configurations: Sequence[Reader]) -> KueueCon
 
 def _read(place: Reader) -> tuple[KueueConfig, Sequence[Finding]]:
     report = place.report.about("Configuration")
-    configuration = read(place.value, report)
+    configuration = read_kueue_configuration(place.value, report)
     wrong = any(finding.severity is Severity.ERROR for finding in report.findings)
     return KueueConfig() if wrong else policy_of(configuration), report.findings
 

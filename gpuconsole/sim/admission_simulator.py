@@ -70,13 +70,13 @@ class AdmissionSimulator:
                 self.workloads.pop(key, None)
             case _:
                 pass
-        self.session.follow(event, self.now)
+        self.session.apply_event(event, self.now)
 
     def finish(self, key: str) -> None:
         """Finish a workload, whether it ran or not; a missing or finished workload is unchanged."""
         workload = self.workloads.get(key)
         if workload is not None and not workload.finished:
-            self.apply(conditions.finish(workload, "Succeeded", "Job finished", self.now))
+            self.apply(conditions.mark_finished(workload, "Succeeded", "Job finished", self.now))
 
     def cluster_queue_of(self, key: str) -> ClusterQueue | None:
         """The ClusterQueue of a workload; None without one."""
@@ -109,19 +109,21 @@ class AdmissionSimulator:
         return decided
 
     def _admit(self, decision: Admit) -> None:
-        reserved = conditions.reserve(self.workloads[decision.workload], decision.admission, self.now)
-        self.apply(conditions.admit(reserved, self.now, granular=self.session.config.granular))
+        reserved = conditions.reserve_quota(self.workloads[decision.workload], decision.admission, self.now)
+        self.apply(conditions.sync_admitted(reserved, self.now, granular=self.session.config.has_granular_reasons))
         if decision.replaces:
-            self.apply(apply_decisions.replaced(self.workloads[decision.replaces], reserved, self.now))
+            self.apply(apply_decisions.with_finished_slice(self.workloads[decision.replaces], reserved, self.now))
 
     def _record_refusal(self, decision: Refuse) -> bool:
         """Record a refusal; False if it repeats the workload's previous one."""
         workload = self.workloads[decision.workload]
-        refused = conditions.take_refusal(workload, decision, self.now, granular=self.session.config.granular)
+        refused = conditions.apply_refusal(
+            workload, decision, self.now, granular=self.session.config.has_granular_reasons
+        )
         if refused is not workload:
             self.apply(refused)
         return refused is not workload
 
     def _evict(self, victim: Preempt | Evict) -> None:
-        evicted = apply_decisions.evicted(self.workloads[victim.workload], victim, self.now)
-        self.apply(conditions.release(evicted, self.now, granular=self.session.config.granular))
+        evicted = apply_decisions.with_eviction(self.workloads[victim.workload], victim, self.now)
+        self.apply(conditions.release_quota(evicted, self.now, granular=self.session.config.has_granular_reasons))

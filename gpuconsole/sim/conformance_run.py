@@ -32,7 +32,7 @@ from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_readiness
+from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_pods_ready_condition
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from gpuconsole.sim.scenario_form import ScenarioForm, StepForm
 
@@ -188,7 +188,7 @@ class ConformanceCluster:
                 obj = replace(known, active=obj.active)
             if known == obj:
                 respecified = self._specs.get((type(obj), obj.key)) != spec
-                self.session.written_again(obj, self.now, respecified=respecified)
+                self.session.apply_unchanged_write(obj, self.now, spec_changed=respecified)
             self._store(obj, spec)
         self.run_controllers()
 
@@ -208,7 +208,7 @@ class ConformanceCluster:
         """Finish a workload, whether it ran or not."""
         workload = self.workloads.get(key)
         if workload is not None and not workload.finished:
-            self._update_workload(conditions.finish(workload, "Succeeded", "Job finished", self.now))
+            self._update_workload(conditions.mark_finished(workload, "Succeeded", "Job finished", self.now))
             self._pods_end.pop(key, None)
             self.run_controllers()
 
@@ -269,7 +269,7 @@ class ConformanceCluster:
     def may_run_cycle(self) -> bool:
         """True if the scheduler has workloads to try in a new cycle, or an unfinished cycle."""
         session = self.session
-        return not session.waits_in_cycle and (session.cycle_is_open or session.has_active)
+        return not session.is_waiting_in_cycle and (session.has_open_cycle or session.has_heads)
 
     def run_cycle(self) -> list[AdmissionDecision]:
         """Run one scheduling cycle, and apply its reservations, refusals and evictions."""
@@ -280,12 +280,12 @@ class ConformanceCluster:
                     self._reserve(decision)
                 case Refuse():
                     workload = self.workloads[decision.workload]
-                    granular = self._config.granular
-                    self._update_workload(conditions.take_refusal(workload, decision, self.now, granular=granular))
+                    granular = self._config.has_granular_reasons
+                    self._update_workload(conditions.apply_refusal(workload, decision, self.now, granular=granular))
                 case Preempt() | Evict() | KeepWaiting():
                     pass
         for victim in apply_decisions.victims_of(decided):
-            self._evict(apply_decisions.evicted(self.workloads[victim.workload], victim, self.now))
+            self._evict(apply_decisions.with_eviction(self.workloads[victim.workload], victim, self.now))
         return decided
 
     def pending_by_queue(self) -> tuple[Queues, Queues]:
@@ -293,7 +293,7 @@ class ConformanceCluster:
         active: Queues = {}
         inadmissible: Queues = {}
         for queue in self._objects_of_kind(ClusterQueue):
-            for pending in self.session.pending(queue.name):
+            for pending in self.session.pending_workloads(queue.name):
                 (inadmissible if pending.inadmissible else active).setdefault(queue.name, []).append(
                     pending.workload.key
                 )
@@ -319,7 +319,7 @@ class ConformanceCluster:
             return
         outcome = reconcile(workload, self.session.look_up_queues(workload), self._config, self.now)
         self._reconcile_at.pop(key, None)
-        after = outcome.marked(self.now)
+        after = outcome.with_deactivation(self.now)
         if after is None:
             self._drop_workload(key)
         elif outcome.eviction is not None:
@@ -331,18 +331,18 @@ class ConformanceCluster:
             if after.admitted and not workload.admitted:
                 self.changes.admitted_after_checks.add(key)
             self._update_workload(after)
-        elif outcome.again:
-            self._reconcile_at[key] = self.now + _round_up_to_second(outcome.again)
+        elif outcome.reconcile_after:
+            self._reconcile_at[key] = self.now + _round_up_to_second(outcome.reconcile_after)
 
     def _reconcile_job(self, key: str) -> None:
         """Reconcile a job: report whether its pods are ready, and release an evicted workload whose pods are gone."""
         before = workload = self.workloads.get(key)
         if before is None or workload is None or workload.finished:
             return
-        if self._config.pods_ready is not None:
-            workload = with_readiness(workload, key in self._ready, self.now)
+        if self._config.pods_ready_settings is not None:
+            workload = with_pods_ready_condition(workload, key in self._ready, self.now)
         if workload.reserved and workload.is_true(conditions.EVICTED) and key not in self._pods_end:
-            workload = conditions.release(workload, self.now, granular=self._config.granular)
+            workload = conditions.release_quota(workload, self.now, granular=self._config.has_granular_reasons)
         if workload is not before:
             self._update_workload(workload, by_eviction=True)
 
@@ -350,17 +350,19 @@ class ConformanceCluster:
         """One Reconcile of the LocalQueue controller, for admission fair sharing only."""
         self._local_queues_due.pop(key, None)
         self._sampled_at.pop(key, None)
-        again = self.session.look_at_local_queue(key, self.now)
+        again = self.session.sample_local_queue(key, self.now)
         if again is not None:
             self._sampled_at[key] = self.now + _round_up_to_second(again)
 
     def _reserve(self, decision: Admit) -> None:
         queue = self._objects.get((ClusterQueue, decision.admission.cluster_queue))
         assert isinstance(queue, ClusterQueue)
-        given = apply_decisions.reserved(self.workloads[decision.workload], decision, queue, self.now)
-        self._update_workload(conditions.admit(given, self.now, granular=self._config.granular))
+        given = apply_decisions.with_reservation(self.workloads[decision.workload], decision, queue, self.now)
+        self._update_workload(conditions.sync_admitted(given, self.now, granular=self._config.has_granular_reasons))
         if decision.replaces:
-            self._update_workload(apply_decisions.replaced(self.workloads[decision.replaces], given, self.now))
+            self._update_workload(
+                apply_decisions.with_finished_slice(self.workloads[decision.replaces], given, self.now)
+            )
 
     def _evict(self, evicted: Workload) -> None:
         """Evict a workload; its pods, if any, take time to terminate."""
@@ -396,7 +398,7 @@ class ConformanceCluster:
 
     def _schedule_local_queues(self, local_queues: Iterable[str]) -> None:
         """Reconcile these LocalQueues a second after a change of their workloads."""
-        if self._config.usage_based is not None:
+        if self._config.usage_based_fair_sharing is not None:
             for key in local_queues:
                 if (LocalQueue, key) in self._objects:
                     self._local_queues_due.setdefault(key, self.now + SECOND)
@@ -407,7 +409,7 @@ class ConformanceCluster:
         self._objects[place], self._specs[place] = obj, spec
         self.session.apply(obj, self.now)
         self._reconcile_affected(old, obj)
-        if isinstance(obj, LocalQueue) and self._config.usage_based is not None:
+        if isinstance(obj, LocalQueue) and self._config.usage_based_fair_sharing is not None:
             self._reconcile_local_queue(obj.key)
 
     def _drop(self, kind: type[Object], key: str) -> None:
@@ -700,7 +702,7 @@ class ConformanceRun:
         for number, step in enumerate(self._scenario.get("steps", ())):
             self._apply_step(step)
             for _ in range(int(step.get("maxCycles", 0))):
-                if not self.simulator.session.has_active:
+                if not self.simulator.session.has_heads:
                     break
                 before(self.simulator)
                 cycle, again = self._run_cycle()
@@ -744,6 +746,6 @@ class ConformanceRun:
         active: Queues = {}
         inadmissible: Queues = {}
         for name in self._queues:
-            for pending in self.simulator.session.pending(name):
+            for pending in self.simulator.session.pending_workloads(name):
                 (inadmissible if pending.inadmissible else active).setdefault(name, []).append(pending.workload.key)
         return sorted_queues(active), sorted_queues(inadmissible)

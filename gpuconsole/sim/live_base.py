@@ -76,7 +76,7 @@ class LiveBase:
         snapshot, observed = followed
         yield from self.update(snapshot)
         if self._observed is not None and self.at is snapshot:
-            self._observed.learn(observed)
+            self._observed.adopt(observed)
 
     def _apply_changes(self) -> Steps[None]:
         """Apply the remaining changes to the engines."""
@@ -97,9 +97,9 @@ class LiveBase:
             self.at, self._next_snapshot = reached, None
             self._put_completed()
             if self._stale_observation is not None and world.session is not None:
-                self._observed, self._stale_observation = self._stale_observation.renewed(world.session), None
+                self._observed, self._stale_observation = self._stale_observation.continue_in(world.session), None
             elif self._observed is not None:
-                self._observed.settle(reached.time)
+                self._observed.update_queues(reached.time)
 
     def start_world(self) -> Steps[World]:
         """A world that continues from this state: every group of pods has its RunningGroup and timers.
@@ -108,7 +108,7 @@ class LiveBase:
         """
         world, history = self._world.fork(), self.at.recent
         if self._observed is not None and world.session is not None:
-            wake_at = self._observed.hand_over(world.session, self.at.time)
+            wake_at = self._observed.prepare_fork(world.session, self.at.time)
             if wake_at is not None and self._policy.requeue_batch_interval:
                 world.wake_at = wake_at
                 world.kernel.set_timer(wake_at, RequeueInadmissible())
@@ -120,10 +120,10 @@ class LiveBase:
     def _apply_events(self, event: Applied | Deleted) -> None:
         """Apply events to the engines, and note what they show of Kueue's queues."""
         if self._observed is not None:
-            self._observed.before(event, self._world.now)
+            self._observed.before_event(event, self._world.now)
         _apply_event(self._world, event)
         if self._observed is not None:
-            self._observed.after(event, self._world.now)
+            self._observed.after_event(event, self._world.now)
 
     def _observation(self) -> Observation | None:
         session = self._world.session

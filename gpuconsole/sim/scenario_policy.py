@@ -24,8 +24,8 @@ from gpuconsole.scheduling.kube.profile import read_configuration as read_kube_c
 from gpuconsole.scheduling.kueue import config
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, from_scenario
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
-from gpuconsole.scheduling.kueue.configuration.loading import load, policy
-from gpuconsole.scheduling.kueue.configuration.reading import read
+from gpuconsole.scheduling.kueue.configuration.loading import load_file, to_kueue_config
+from gpuconsole.scheduling.kueue.configuration.reading import read_kueue_configuration
 from gpuconsole.scheduling.volcano.config import FEATURE_GATES, HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.plugins.deviceshare import parse_mig_config
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
@@ -54,10 +54,10 @@ def read_kueue_config(value: dict[str, Any] | str, folder: Path | None, problems
     if isinstance(value, str):
         return _from_file(value, folder, problems)
     report = DocumentFindings()
-    configuration = read({"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **value}, report)
+    configuration = read_kueue_configuration({"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, **value}, report)
     errors = _errors(report.findings)
     problems.extend(f"{KUEUE_CONFIG_PATH}.{error.path}: {error.problem}; {error.remedy}" for error in errors)
-    return KueueConfig() if errors else policy(configuration)
+    return KueueConfig() if errors else to_kueue_config(configuration)
 
 
 def _from_file(name: str, folder: Path | None, problems: list[str]) -> KueueConfig:
@@ -66,7 +66,7 @@ def _from_file(name: str, folder: Path | None, problems: list[str]) -> KueueConf
             f"{KUEUE_CONFIG_PATH}: a file is relative to the scenario's own, and this one has none; write it out here"
         )
         return KueueConfig()
-    loaded = load(folder / name)
+    loaded = load_file(folder / name)
     for error in _errors(loaded.findings):
         path = f"{error.path}: " if error.path else ""
         problems.append(f"{KUEUE_CONFIG_PATH}: {error.file}:{error.line}: {path}{error.problem}; {error.remedy}")
@@ -267,11 +267,11 @@ class _Reading:
     def admission(self, form: ScenarioForm) -> KueueConfig:
         """Kueue's settings by the scenario's own keys."""
         named = form.feature_gates
-        wrong = dict(config.refusals(named))
-        self.problems.extend(f"featureGates.{gate}: {why}; {config.remedy(gate)}" for gate, why in wrong.items())
-        self.problems.extend(f"featureGates: {why}" for _, why in config.contradictions(named))
+        wrong = dict(config.gate_refusals(named))
+        self.problems.extend(f"featureGates.{gate}: {why}; {config.gate_remedy(gate)}" for gate, why in wrong.items())
+        self.problems.extend(f"featureGates: {why}" for _, why in config.contradictory_gates(named))
         document = {"fairSharingEnabled": form.fair_sharing_enabled, "fairSharing": form.fair_sharing}
-        chosen = config.resolve({gate: on for gate, on in named.items() if gate not in wrong})
+        chosen = config.resolve_gates({gate: on for gate, on in named.items() if gate not in wrong})
         read = self._try(lambda: from_scenario({**document, "featureGates": chosen}), "fairSharing", KueueConfig())
         return replace(read, admission_fair_sharing=self.preemption_strategies(form.admission_fair_sharing))
 

@@ -52,7 +52,7 @@ def sample_usage(world: World) -> None:
     """
     world.sample_at = None
     if world.session is not None:
-        world.session.sample(world.now)
+        world.session.take_due_samples(world.now)
         world.cycles_due = True
 
 
@@ -128,10 +128,10 @@ def run_cycles(world: World) -> Steps[None]:
         workloads.record_refusal(world, refusal)
     world.cycles_due = False
     flavors, more = 0, -1
-    while session is not None and session.has_active:
+    while session is not None and session.has_heads:
         _run_cycle(world, session)
         yield
-        flavors = max(flavors, session.flavors_left)
+        flavors = max(flavors, session.max_flavors_left)
         if session.has_progressed or world.cycles_due:
             more = -1
         else:
@@ -156,7 +156,7 @@ def _cycles_until_change(world: World, flavors: int) -> int:
 
 def _run_cycle(world: World, session: KueueSession) -> None:
     world.cycle_at = max(world.now, world.cycle_at + 1)
-    decided = session.run_cycle(world.cycle_at, choices=world.policy.traces_preemptions, report=world.refusals)
+    decided = session.run_cycle(world.cycle_at, with_traces=world.policy.traces_preemptions, report=world.refusals)
     for decision in decided:
         match decision:
             case Admit():

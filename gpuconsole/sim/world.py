@@ -416,7 +416,7 @@ class World:
         old, session = self.workload(workload.key), self.session
         if old is None or session is None:
             return False
-        waits = session.config.pods_ready
+        waits = session.config.pods_ready_settings
         if waits is not None and waits.block_admission:
             return False
         held = old.reserved and workload.reserved and not (old.finished or workload.finished)
@@ -484,7 +484,7 @@ class World:
 
     def _apply_pod_to_admission(self, pod: Pod) -> None:
         """Pass a pod to admission, which needs it only for topology; an ended pod may show that its node failed."""
-        if self.session is None or not self.session.places_pods:
+        if self.session is None or not self.session.uses_topologies:
             return
         self.session.apply(pod, self.now)
         if pod.node and (pod.done or pod.deleted) and self._is_unavailable_node(pod.node):
@@ -497,7 +497,7 @@ class World:
     def _apply_topology_to_admission(self, obj: Object) -> None:
         """With the first topology, pass all pods to admission."""
         session = self.session
-        if session is None or not isinstance(obj, Node | Topology | ResourceFlavor) or not session.places_pods:
+        if session is None or not isinstance(obj, Node | Topology | ResourceFlavor) or not session.uses_topologies:
             return
         if isinstance(obj, Node):
             self.nodes_to_examine[obj.name] = None
@@ -608,7 +608,7 @@ class World:
         if self.session is not None and not is_pod:
             self.session.delete(table, key, self.now)
             self.cycles_due = True
-        if self.session is not None and self.session.places_pods:
+        if self.session is not None and self.session.uses_topologies:
             if is_pod:
                 self.session.delete(table, key, self.now)
             elif table == TABLES[Node]:
@@ -642,7 +642,7 @@ class World:
     @property
     def granular(self) -> bool:
         """True if conditions have granular reasons (gate UnadmittedWorkloadsObservability)."""
-        return self.session is not None and self.session.config.granular
+        return self.session is not None and self.session.config.has_granular_reasons
 
     def draw_latency(self, *steps: LatencyStep, of: tuple[object, ...]) -> Span:
         """The total latency of these steps for the object `of`; 0 if the policy has no latencies.

@@ -50,7 +50,12 @@ from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolume
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition, using_check, using_flavor, using_topology
+from gpuconsole.scheduling.kueue.cluster_queue_status import (
+    active_condition,
+    queues_using_check,
+    queues_using_flavor,
+    queues_using_topology,
+)
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
@@ -198,11 +203,11 @@ def users(snapshot: Snapshot, obj: object) -> list[Painted]:
     queues = list(snapshot.cluster_queues.all())
     match obj:
         case ResourceFlavor():
-            names = using_flavor(queues, obj.name)
+            names = queues_using_flavor(queues, obj.name)
         case AdmissionCheck():
-            names = using_check(queues, obj.name)
+            names = queues_using_check(queues, obj.name)
         case Topology():
-            names = using_topology(queues, snapshot.flavors.all(), obj.name)
+            names = queues_using_topology(queues, snapshot.flavors.all(), obj.name)
         case _:
             return []
     return [field("Used by", ", ".join(sorted(names)) or "no ClusterQueue")]

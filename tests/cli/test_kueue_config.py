@@ -10,7 +10,7 @@ from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.model.prices import load as load_prices
 from gpuconsole.model.snapshot import EMPTY, encode
-from gpuconsole.scheduling.kueue.configuration.loading import load
+from gpuconsole.scheduling.kueue.configuration.loading import load_file
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import load_scenario
 from tests.cli.test_commands import JOB, LOW, NODE, QUEUES
@@ -152,7 +152,9 @@ def test_a_saved_snapshot_goes_on_with_its_policy(gpuconsole: Line, cluster: Pat
     other = wrote(tmp_path, "gpu-hour: {l4: 8}\n", "prices.yaml")
     chosen = OpenRequest(snapshot=saved, kueue_config=usual, prices=other, own_prices=True)
     changed = open_simulation(chosen).simulation.policy
-    assert changed == replace(policy, kueue=load(usual).config, prices=load_prices(other.read_text(), "prices.yaml"))
+    assert changed == replace(
+        policy, kueue=load_file(usual).config, prices=load_prices(other.read_text(), "prices.yaml")
+    )
 
 
 def test_a_saved_snapshot_goes_on_with_its_seed(gpuconsole: Line, cluster: Path, tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ from gpuconsole.model.resources import (
     scale,
     subtract,
 )
-from gpuconsole.scheduling.kueue.pod_resources import ordered
+from gpuconsole.scheduling.kueue.pod_resources import in_kueue_order
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Table, compare
 
 
 def _vector(case: Case, name: str) -> dict[str, int]:
-    return ordered(case.input.get(name) or {})
+    return in_kueue_order(case.input.get(name) or {})
 
 
 def _wanted(case: Case) -> Any:
@@ -109,7 +109,7 @@ def check_size(table: Table, case: Case) -> Iterator[str]:
 
 def check_equal(table: Table, case: Case) -> Iterator[str]:
     """TestRequestsEqual: the order of resources does not matter; no vector is not an empty one."""
-    first, second = (ordered(case.input[n]) if case.input.get(n) is not None else None for n in ("a", "b"))
+    first, second = (in_kueue_order(case.input[n]) if case.input.get(n) is not None else None for n in ("a", "b"))
     yield from compare("want", first == second, case.want["want"])
 
 
@@ -122,7 +122,7 @@ def check_set(table: Table, case: Case) -> Iterator[str]:
     """TestMapRequestsSet, TestSliceRequests_Set: one amount is added or replaced."""
     given = case.input
     changes = given.get("sets") or [{"name": given["setKey"], "val": given["setValue"]}]
-    changed = ordered(
+    changed = in_kueue_order(
         {
             **_vector(case, "req" if "req" in table.document["caseFields"] else "initial"),
             **{c["name"]: c["val"] for c in changes},

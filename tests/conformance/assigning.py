@@ -11,14 +11,14 @@ from gpuconsole.scheduling.kueue.assignment import (
     FlavorAttempt,
     ModeAndHeight,
     PodSetResult,
-    attempts,
+    combine_attempts,
 )
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, Oracle
+from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, PreemptionOracle
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
-from gpuconsole.scheduling.kueue.processing import largest
+from gpuconsole.scheduling.kueue.processing import largest_fitting_counts
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from tests.conformance import world
 from tests.conformance.cycle import in_every_run
@@ -32,7 +32,7 @@ _POSSIBLE = {
 }
 
 
-def stub(simulated: Mapping[str, Document]) -> Oracle:
+def stub(simulated: Mapping[str, Document]) -> PreemptionOracle:
     """The tables' preemption oracle: what it says of `flavor/resource`, or Preempt without borrowing."""
 
     def oracle(
@@ -70,16 +70,16 @@ def check_assignment(table: Table, case: Case, gates: Mapping[str, bool]) -> Ite
     )
     want = case.want["wantAssignment"]
     yield from compare("wantRepMode", NAMES[assignment[0].mode], case.want["wantRepMode"])
-    yield from compare("Borrowing", assignment[0].borrows, want.get("Borrowing", 0))
+    yield from compare("Borrowing", assignment[0].borrowing_height, want.get("Borrowing", 0))
     yield from compare("Usage", _usage(*assignment), (want.get("Usage") or {}).get("Quota") or {})
     yield from compare(
         "pod sets", [r.pod_set.name for r in assignment[0].pod_sets], [p["Name"] for p in want.get("PodSets") or ()]
     )
     for result, listed in zip(assignment[0].pod_sets, want.get("PodSets") or (), strict=False):
-        yield from _pod_set(result, listed, granular=config.granular)
-    if config.granular:
+        yield from _pod_set(result, listed, granular=config.has_granular_reasons)
+    if config.has_granular_reasons:
         groups = assignment[1].setup.queues[queues[0]["metadata"]["name"]].groups
-        yield from compare("NoFitReason", assignment[0].cause(groups).value, want.get("NoFitReason", ""))
+        yield from compare("NoFitReason", assignment[0].granular_reason(groups).value, want.get("NoFitReason", ""))
 
 
 def assign(
@@ -150,7 +150,7 @@ def _pod_set(got: PodSetResult, want: Document, *, granular: bool) -> Iterator[s
     if not error:
         yield from compare(f"reasons of {name}", sorted(set(got.reasons)), sorted(set(status.get("reasons") or ())))
     if want.get("FlavorAssignmentAttempts"):
-        tried = got.attempts() if granular else attempts(got.searches)
+        tried = got.flavor_attempts() if granular else combine_attempts(got.searches)
         made = {attempt.flavor: _attempt(attempt, granular) for attempt in tried}
         yield from _attempts(name, made, {a["Flavor"]: _listed(a, granular) for a in want["FlavorAssignmentAttempts"]})
 
@@ -162,7 +162,7 @@ def _attempt(attempt: FlavorAttempt, granular: bool) -> dict[str, Any]:
         "PreemptionPossibility": possible[attempt.possibility] if attempt.possibility is not None else None,
         "Borrow": attempt.height,
         "Reasons": list(attempt.reasons),
-        "NoFitReason": attempt.cause.value if granular else "",
+        "NoFitReason": attempt.granular_reason.value if granular else "",
     }
 
 
@@ -224,7 +224,9 @@ def check_preference(table: Table, case: Case) -> Iterator[str]:
         FungibilityPreference(preference) if preference else None,
     )
     a, b = (_granular(given.get(side) or {}) for side in ("a", "b"))
-    yield from compare("wantPreferred", flavor_assignment_mode.preferred(a, b, fungibility), case.want["wantPreferred"])
+    yield from compare(
+        "wantPreferred", flavor_assignment_mode.is_preferred(a, b, fungibility), case.want["wantPreferred"]
+    )
 
 
 def check_search(table: Table, case: Case) -> Iterator[str]:
@@ -232,7 +234,7 @@ def check_search(table: Table, case: Case) -> Iterator[str]:
     limit = case.input["countLimit"]
     listed = {"metadata": {"name": "any"}, "spec": {"podSets": case.input.get("podSets") or []}}
     pod_sets = world.decode_workload(listed).pod_sets
-    found = largest(pod_sets, lambda counts: sum(counts) if sum(counts) <= limit else None)
+    found = largest_fitting_counts(pod_sets, lambda counts: sum(counts) if sum(counts) <= limit else None)
     yield from compare("wantFound", found is not None, case.want["wantFound"])
     yield from compare("wantCount", found or 0, case.want["wantCount"])
 

@@ -7,7 +7,7 @@ from gpuconsole.model.workloads import TopologyDomain
 from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, PodSetResult
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context
-from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, Nominated
+from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, NominatedFlavors
 from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage, WorkloadRequest
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from gpuconsole.scheduling.kueue.topology.demand import demands_of
@@ -79,17 +79,21 @@ def check_cause(table: Table, case: Case) -> Iterator[str]:
         given_to(given.get("replaceWl")),
     )
     groups = context.setup.queues[queue["metadata"]["name"]].groups
-    yield from compare("wantNoFitReason", assignment.cause(groups).value, case.want.get("wantNoFitReason", ""))
+    yield from compare(
+        "wantNoFitReason", assignment.granular_reason(groups).value, case.want.get("wantNoFitReason", "")
+    )
     wanted = case.want.get("wantFlavorAttempts") or {}
     for result in assignment.pod_sets:
-        for attempt in result.attempts():
+        for attempt in result.flavor_attempts():
             if attempt.flavor in wanted:
-                yield from compare(f"attempt at {attempt.flavor}", attempt.cause.value, wanted[attempt.flavor])
+                yield from compare(
+                    f"attempt at {attempt.flavor}", attempt.granular_reason.value, wanted[attempt.flavor]
+                )
 
 
 def _placed(context: Context, listed: Mapping[str, Sequence[Document]]) -> None:
     """Count pods of others that stand in the topologies."""
-    context.snapshot.sites.add(
+    context.snapshot.topology_usage.add_usage(
         TopologyUsage(flavor, tuple(used["Values"]), used["Count"], used["SinglePodRequests"])
         for flavor, domains in listed.items()
         for used in domains
@@ -147,7 +151,7 @@ class _Scan:
         count_usage(self.context, {"cq": quota})
         _placed(self.context, places)
 
-    def look(self, simulated: Mapping[str, Document], nominated: Nominated | None = None) -> Assignment:
+    def look(self, simulated: Mapping[str, Document], nominated: NominatedFlavors | None = None) -> Assignment:
         rules = self.context.setup.queues["cq"]
         return FlavorAssigner(self.context, rules, self.request, None, nominated, oracle=stub(simulated)).assign()
 
@@ -182,7 +186,7 @@ def check_repeated_scan(table: Table, case: Case) -> Iterator[str]:
     yield from compare("its place", bool(first.pod_sets[0].topology), True)
     yield from compare("its flavor", first.pod_sets[0].choices["cpu"].tried, 0)
     scan.use(given.get("quotaUsageAtRecompute") or {}, _TAKEN)
-    again = scan.look(given.get("simulationResult") or {}, first.nominated())
+    again = scan.look(given.get("simulationResult") or {}, first.nominated_flavors())
     yield from compare("wantRecomputedIdx", again.pod_sets[0].choices["cpu"].tried, case.want["wantRecomputedIdx"])
     yield from compare("mode", NAMES[again.mode], "Preempt")
 
@@ -190,8 +194,8 @@ def check_repeated_scan(table: Table, case: Case) -> Iterator[str]:
 def check_borrowing(table: Table, case: Case) -> Iterator[str]:
     """TestAssignment_RequiresBorrowing."""
     assignment = Assignment()
-    assignment.borrows = case.input["borrowing"]
-    yield from compare("want", assignment.borrowing, case.want["want"])
+    assignment.borrowing_height = case.input["borrowing"]
+    yield from compare("want", assignment.is_borrowing, case.want["want"])
 
 
 class _Built:
@@ -217,7 +221,7 @@ class _Built:
         for pods, needs in zip(pod_sets, self.request.pod_sets, strict=True):
             # A slice is never admitted in part: its counts are the workload's, whatever the assignment says.
             count = needs.count if replaced else pods.get("Count", 0)
-            self.assignment.append(self._result(pods, PodSetResult(needs.pod_set, count, needs.scaled(count))))
+            self.assignment.append(self._result(pods, PodSetResult(needs.pod_set, count, needs.requests_for(count))))
 
     def _result(self, listed: Document, result: PodSetResult) -> PodSetResult:
         for resource, flavor in (listed.get("Flavors") or {}).items():
@@ -248,7 +252,7 @@ def check_places(table: Table, case: Case) -> Iterator[str]:
     built = _Built(case, given["assignment"]["PodSets"], workload, sorted(given["cq"]["TASFlavors"]))
     held = world.admission(given["prevAdmission"]) if given.get("prevAdmission") else None
     got: dict[str, list[Document]] = {}
-    for place in built.assignment.places(built.context.setup.topologies, held):
+    for place in built.assignment.topology_usage(built.context.setup.topologies, held):
         used = {"Values": list(place.values), "SinglePodRequests": dict(place.per_pod), "Count": place.count}
         got.setdefault(place.flavor, []).append(used)
     yield from compare("want", got, case.want.get("want") or {})
@@ -260,7 +264,7 @@ def check_uses(table: Table, case: Case) -> Iterator[str]:
     replaced = given_to(fields.get("replaceWorkloadSlice"))
     built = _Built(case, fields["PodSets"], case.input["args"]["wl"]["Obj"], (), replaced)
     columns = built.context.setup.tree.columns
-    got = {"/".join(columns[column]): amount for column, amount in built.assignment.preemption_uses}
+    got = {"/".join(columns[column]): amount for column, amount in built.assignment.preemption_usage}
     yield from compare("want", got, case.want["want"])
 
 

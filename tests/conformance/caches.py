@@ -9,7 +9,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue
 from gpuconsole.model.resources import amount
 from gpuconsole.model.state import ClusterState
-from gpuconsole.scheduling.kueue.cluster_queue_status import ActiveCondition, using_check, using_flavor
+from gpuconsole.scheduling.kueue.cluster_queue_status import ActiveCondition, queues_using_check, queues_using_flavor
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import KueueSession
 from tests.conformance import world
@@ -88,7 +88,7 @@ def check_update(table: Table, case: Case) -> Iterator[str]:
     """TestClusterQueueUpdate: searches for flavors start anew when the quotas changed, and only then."""
     session = world.session(KueueConfig(), world.decode_all([*table.fixtures["resourceFlavors"], case.input["cq"]]), 0)
     session.apply(world.decode(case.input["newcq"]), 0)
-    got = session._settled.generations[case.input["cq"]["metadata"]["name"]]
+    got = session._apply_noted_changes.generations[case.input["cq"]["metadata"]["name"]]
     yield from compare("generation", got, case.want["wantLastAssignmentGeneration"])
 
 
@@ -96,14 +96,16 @@ def check_users_of_flavor(table: Table, case: Case) -> Iterator[str]:
     """TestClusterQueuesUsingFlavor; the test asks for x86."""
     queues = [thing for thing in world.decode_all(case.input["clusterQueues"]) if isinstance(thing, ClusterQueue)]
     wanted = sorted(case.want.get("wantInUseClusterQueueNames") or [])
-    yield from compare("queues", sorted(using_flavor(queues, table.fixtures["x86Rf"]["metadata"]["name"])), wanted)
+    yield from compare(
+        "queues", sorted(queues_using_flavor(queues, table.fixtures["x86Rf"]["metadata"]["name"])), wanted
+    )
 
 
 def check_users_of_check(table: Table, case: Case) -> Iterator[str]:
     """TestClusterQueuesUsingAdmissionChecks."""
     queues = [thing for thing in world.decode_all(case.input["clusterQueues"]) if isinstance(thing, ClusterQueue)]
     wanted = sorted(case.want.get("wantInUseClusterQueueNames") or [])
-    yield from compare("queues", sorted(using_check(queues, case.input["check"])), wanted)
+    yield from compare("queues", sorted(queues_using_check(queues, case.input["check"])), wanted)
 
 
 def _tree(documents: Iterable[Document], things: Iterable[Object] = ()) -> dict[str, QuotaNode]:
@@ -179,7 +181,9 @@ def check_added(table: Table, case: Case) -> Iterator[str]:
         for held in (queue.get("Workloads") or {}).values():
             session.apply(world.decode_workload(_admitted(held["Obj"], name)), 0)
     asked = world.decode_workload(case.input["workload"]["Obj"])
-    holdings = session._settled.workload_index.holdings.get(case.input["workload"].get("ClusterQueue", ""), {})
+    holdings = session._apply_noted_changes.workload_index.holdings.get(
+        case.input["workload"].get("ClusterQueue", ""), {}
+    )
     got = any(holding.key == asked.key for holding in holdings.values())
     yield from compare("expected", got, case.want["expected"])
 

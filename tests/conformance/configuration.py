@@ -14,11 +14,11 @@ from gpuconsole.model.documents.findings import FieldError, Severity, Silence
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.configuration import form as durations
-from gpuconsole.scheduling.kueue.configuration.device_classes import device_class_mappings
-from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm, defaulted
-from gpuconsole.scheduling.kueue.configuration.loading import load_text, policy
-from gpuconsole.scheduling.kueue.configuration.reading import decode
-from gpuconsole.scheduling.kueue.configuration.validation import custom_labels, validate
+from gpuconsole.scheduling.kueue.configuration.device_classes import validate_device_class_mappings
+from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm, with_defaults
+from gpuconsole.scheduling.kueue.configuration.loading import load_text, to_kueue_config
+from gpuconsole.scheduling.kueue.configuration.reading import decode_configuration
+from gpuconsole.scheduling.kueue.configuration.validation import validate, validate_custom_labels
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 from tests.support.written_configuration import as_document
@@ -38,7 +38,7 @@ def _inputs() -> dict[str, Any]:
 def _given(case: Case, document: Document) -> KueueConfigurationForm:
     """The Configuration of a case, as it was written."""
     commands = iter(_inputs()["commands"].get(case.name, ()))
-    return decode(_filled(document, commands), Silence())
+    return decode_configuration(_filled(document, commands), Silence())
 
 
 def _filled(value: Any, commands: Iterator[Any]) -> Any:
@@ -64,7 +64,7 @@ def _without(document: Document, names: Iterable[str]) -> dict[str, Any]:
 
 def check_defaults(table: Table, case: Case) -> Iterator[str]:
     """TestSetDefaults_Configuration: what a Configuration means where it says nothing."""
-    got = as_document(defaulted(_given(case, case.input["original"])))
+    got = as_document(with_defaults(_given(case, case.input["original"])))
     yield from compare("want", _plain(got), _uncycled(case.want["want"]))
 
 
@@ -97,7 +97,7 @@ def _dumped(document: dict[str, Any]) -> dict[str, Any]:
     """The dump writes the one duration that is a number as a text."""
     controller = dict(document.get("controller") or {})
     if "cacheSyncTimeout" in controller:
-        controller["cacheSyncTimeout"] = durations.write(controller["cacheSyncTimeout"])
+        controller["cacheSyncTimeout"] = durations.format_duration(controller["cacheSyncTimeout"])
     return {**document, "controller": controller} if controller else document
 
 
@@ -109,7 +109,7 @@ def _providers(document: Document) -> list[Any]:
 def _load(path: str) -> tuple[dict[str, Any], str]:
     """What a file of the test says, or in Go's words why it cannot be read. No file at all gives the defaults."""
     if not path:
-        return as_document(defaulted(KueueConfigurationForm())), ""
+        return as_document(with_defaults(KueueConfigurationForm())), ""
     name = Path(path).name
     if name not in _inputs()["files"]:
         troubles = read_file(path).troubles
@@ -130,7 +130,7 @@ def _go(problem: str) -> str:
 def check_tls(table: Table, case: Case) -> Iterator[str]:
     """TestTLSOptionsFeatureGate: TLS settings that cannot be parsed are an error, unless the gate ignores them."""
     document = _inputs()["files"][Path(case.input["configFile"]).name]
-    configuration = defaulted(decode(document, Silence()))
+    configuration = with_defaults(decode_configuration(document, Silence()))
     faults = [error for error in validate(configuration, case.gates) if error.path[0] == "tls"]
     applied = case.gates.get("TLSOptions", True)
     wanted = case.want.get("wantError")
@@ -148,7 +148,7 @@ def check_encode(table: Table, case: Case) -> Iterator[str]:
 def check_ready(table: Table, case: Case) -> Iterator[str]:
     """TestWaitForPodsReadyIsEnabled: is it configured, and not switched off?"""
     document = {**case.input["cfg"], "featureGates": case.input["featureGates"]}
-    got = policy(_given(case, document)).pods_ready is not None
+    got = to_kueue_config(_given(case, document)).pods_ready_settings is not None
     yield from compare("want", got, case.want["want"])
 
 
@@ -171,20 +171,20 @@ def check_validate(table: Table, case: Case) -> Iterator[str]:
 
 def check_labels(table: Table, case: Case) -> Iterator[str]:
     """TestValidateCustomLabels: which labels of metrics are refused, and why."""
-    errors = custom_labels(_given(case, case.input["cfg"]).metrics.custom_labels)
+    errors = validate_custom_labels(_given(case, case.input["cfg"]).metrics.custom_labels)
     yield from compare("wantErr", _errors(errors, details=True), _wanted(case, details=True))
 
 
 def check_mappings(table: Table, case: Case) -> Iterator[str]:
     """TestValidateDeviceClassMappings: which mappings of device classes are refused."""
     configuration = _given(case, case.input["cfg"] or {})
-    errors = device_class_mappings(configuration, lambda gate: case.gates.get(gate, gates.DEFAULTS[gate]))
+    errors = validate_device_class_mappings(configuration, lambda gate: case.gates.get(gate, gates.GATE_DEFAULTS[gate]))
     yield from compare("wantErr", _errors(errors, details=False), _wanted(case, details=False))
 
 
 def check_gates(table: Table, case: Case) -> Iterator[str]:
     """TestLoadAndValidateFeatureGates: which gates cannot be set, or not so together."""
-    got = gates.problems(case.input["featureGatesCLI"], case.input.get("featureGateMap"), case.gates)
+    got = gates.gate_errors(case.input["featureGatesCLI"], case.input.get("featureGateMap"), case.gates)
     wanted = [("FieldValueInvalid", "featureGates", problem) for problem in got]
     yield from compare("wantErr", wanted, _wanted(case, details=True))
 

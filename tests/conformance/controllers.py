@@ -17,9 +17,9 @@ from gpuconsole.scheduling.kueue.topology.node_failures import (
     NodeFailureActions,
     NodeFailureInputs,
     assigned_pods,
-    examine,
-    judge,
-    let_go,
+    examine_node,
+    examine_workload,
+    ungate_pods,
 )
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
@@ -39,7 +39,7 @@ def check_ungating(table: Table, case: Case) -> Iterator[str]:
     want_error = (case.want.get("wantErr") or {}).get("$error")
     places: Mapping[str, Mapping[str, str]] = {}
     try:
-        places = let_go(workload, pods)
+        places = ungate_pods(workload, pods)
         yield from compare("error", None, want_error)
     except ValueError:
         yield from compare("error", "failed to parse offset annotation", want_error)
@@ -90,8 +90,8 @@ class _Api:
         for workload in verdict.changed:
             self.workloads[workload.key] = workload
         for key, message in verdict.evicted.items():
-            self.workloads[key] = conditions.evict(self.workloads[key], conditions.NODE_FAILURES, message, now)
-        for pod in verdict.to_fail:
+            self.workloads[key] = conditions.mark_evicted(self.workloads[key], conditions.NODE_FAILURES, message, now)
+        for pod in verdict.pods_to_fail:
             self.failed.append(pod.name)
             self.pods[pod.key] = replace(pod, phase=PodPhase.FAILED)
 
@@ -113,9 +113,9 @@ def check_failure(table: Table, case: Case) -> Iterator[str]:
     again = 0
     for request in given["reconcileRequests"]:
         name = request["NamespacedName"].partition("/")[2]
-        verdict = examine(name, api.nodes.get(name), api.known, now)
+        verdict = examine_node(name, api.nodes.get(name), api.known, now)
         api.write(verdict, now)
-        again = verdict.again
+        again = verdict.reconcile_after
     workload = api.workloads[fixtures["wlKey"]]
     if not given["ignoreUnhealthyNodes"]:
         wanted = [node["name"] for node in case.want.get("wantUnhealthyNodes") or ()]
@@ -138,9 +138,9 @@ def check_status(table: Table, case: Case) -> Iterator[str]:
     api = _Api(given["initObjs"], KueueConfig(gates=case.gates))
     workload, node = api.workloads.get(fixtures["wlKey"]), _node(given["node"])
     pods = assigned_pods(given["nodeName"], api.known.pods).get(fixtures["wlKey"], [])
-    judged = judge(node, workload, api.known, pods) if workload is not None else None
+    judged = examine_workload(node, workload, api.known, pods) if workload is not None else None
     yield from compare("status", int(judged is not None and judged.unhealthy), case.want["wantStatus"])
-    failed = [pod.name for pod in judged.to_fail] if judged is not None else []
+    failed = [pod.name for pod in judged.pods_to_fail] if judged is not None else []
     yield from compare("pods that fail", failed, case.want.get("wantDeleted") or [])
 
 

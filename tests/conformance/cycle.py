@@ -74,12 +74,14 @@ class Cycle:
                 case Refuse():
                     if decision.skipped_preemption:
                         self.skipped[self._queue_of(before)] += 1
-                    after = conditions.take_refusal(before, decision, self.now, granular=self.config.granular)
+                    after = conditions.apply_refusal(
+                        before, decision, self.now, granular=self.config.has_granular_reasons
+                    )
                     self.refused.add(before.key)
                 case Preempt():
-                    after = conditions.evict(before, "Preempted", decision.message, self.now, decision.rule)
+                    after = conditions.mark_evicted(before, "Preempted", decision.message, self.now, decision.rule)
                 case Evict():
-                    after = conditions.evict(before, decision.reason, decision.message, self.now)
+                    after = conditions.mark_evicted(before, decision.reason, decision.message, self.now)
                 case KeepWaiting():
                     after = before
             self.events += events_of(decision, before, after, self.workloads, self.config, self.now)
@@ -97,12 +99,16 @@ class Cycle:
 
     def _admit(self, workload: Workload, admission: Admission) -> Workload:
         """Reserve quota; it is admitted at once if it knows all checks of its queue and they are ready."""
-        reserved = conditions.reserve(workload, admission, self.now)
+        reserved = conditions.reserve_quota(workload, admission, self.now)
         known = {check.name for check in workload.checks}
         flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
         rules = self.queues[admission.cluster_queue].checks
         wanted = {rule.name for rule in rules if not rule.on_flavors or flavors & set(rule.on_flavors)}
-        return conditions.admit(reserved, self.now, granular=self.config.granular) if wanted <= known else reserved
+        return (
+            conditions.sync_admitted(reserved, self.now, granular=self.config.has_granular_reasons)
+            if wanted <= known
+            else reserved
+        )
 
     def _queue_of(self, workload: Workload) -> str:
         return self.session._state.setup.cluster_queue_of(workload.local_queue)
@@ -112,14 +118,14 @@ class Cycle:
         roster = self.session._state.workload_index
         return {
             record.key: world.plain(record.workload.admission)
-            for record in roster.all()
+            for record in roster.all_queues()
             if isinstance(record, Holding) and record.workload.admission is not None
         }
 
     def left(self, *, parked: bool) -> dict[str, list[str]]:
         """ClusterQueue → who waits in its heap, or who is parked."""
         found = {
-            name: sorted(p.workload.key for p in self.session.pending(name) if p.inadmissible == parked)
+            name: sorted(p.workload.key for p in self.session.pending_workloads(name) if p.inadmissible == parked)
             for name in self.queues
         }
         return {name: keys for name, keys in found.items() if keys}
@@ -171,7 +177,7 @@ def _namespaces(labels: Mapping[str, str]) -> list[Namespace]:
 def compare_workloads(cycle: Cycle, case: Case, given: Sequence[Document]) -> Iterator[str]:
     """All workloads of the API; conditions as they are with the gate UnadmittedWorkloadsObservability on, or off."""
     off = case.derived.get("wantWorkloadsConditionsObservabilityOff") or {}
-    settled = {} if cycle.config.granular else off
+    settled = {} if cycle.config.has_granular_reasons else off
     before = {_key(document): document for document in given}
     wanted = {_key(document): document for document in case.want.get("wantWorkloads") or ()}
     yield from compare("workloads", sorted(cycle.workloads), sorted(wanted))
@@ -181,7 +187,7 @@ def compare_workloads(cycle: Cycle, case: Case, given: Sequence[Document]) -> It
         want = world.decode_workload(document)
         if key in settled:
             want = replace(want, conditions=world.conditions(settled[key]))
-        elif not cycle.config.granular:
+        elif not cycle.config.has_granular_reasons:
             want = replace(want, conditions=world.unobserved(want.conditions))
         yield from compare(key, world.comparable(cycle.workloads[key]), world.comparable(want))
         yield from _unknown_fields(key, before.get(key, {}), document)
@@ -199,7 +205,7 @@ def _requested(cycle: Cycle, key: str, before: Mapping[str, Document]) -> dict[s
     """status.resourceRequests: written with a refusal, removed with a reservation, otherwise left alone."""
     workload = cycle.workloads[key]
     if key in cycle.refused and not cycle.failing:
-        return cycle.session.requested(key)
+        return cycle.session.requests_of(key)
     if workload.reserved and not world.decode_workload(before[key]).reserved:
         return {}
     return _stated(before[key])
@@ -223,7 +229,10 @@ def _queues(cycle: Cycle, case: Case) -> Iterator[str]:
 
 def _events(cycle: Cycle, case: Case, *, ordered: bool = True) -> Iterator[str]:
     options = str((case.input.get("eventCmpOpts") or {}).get("$cmp"))
-    got, want = cycle.events, expected_events(case.want.get("wantEvents") or (), granular=cycle.config.granular)
+    got, want = (
+        cycle.events,
+        expected_events(case.want.get("wantEvents") or (), granular=cycle.config.has_granular_reasons),
+    )
     if "structFilter" in options:
         got, want = [event.silent() for event in got], [event.silent() for event in want]
     if not ordered:

@@ -6,7 +6,7 @@ from typing import Any
 from gpuconsole.model.devices import CapacityPolicy, Device, DeviceClass, ResourceClaim, ResourceSlice
 from gpuconsole.model.resources import amount
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.conditions import take_refusal
+from gpuconsole.scheduling.kueue.conditions import apply_refusal
 from gpuconsole.scheduling.kueue.config import CapacitySource, ClassMap, CounterSource, DeviceClassMapping, KueueConfig
 from gpuconsole.scheduling.kueue.dra.charges import (
     Charge,
@@ -14,16 +14,16 @@ from gpuconsole.scheduling.kueue.dra.charges import (
     charge_resources,
     counter_charge,
     needs_devices,
-    rounded_to_range,
-    rounded_to_values,
+    round_up_to_range,
+    round_up_to_values,
 )
 from gpuconsole.scheduling.kueue.dra.claims import (
     ClaimError,
     DeviceCatalogue,
     ProblemKind,
-    chosen,
     count_devices,
     is_extended,
+    newest_class,
     pools_of,
 )
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
@@ -91,7 +91,7 @@ def _classes(documents: Sequence[Document] | None) -> dict[str, DeviceClass]:
 
 def check_values(table: Table, case: Case) -> Iterator[str]:
     """TestRoundToValidValues: the next of the allowed amounts."""
-    got = rounded_to_values(_bytes(case.input["value"]), [_bytes(text) for text in case.input["validValues"]])
+    got = round_up_to_values(_bytes(case.input["value"]), [_bytes(text) for text in case.input["validValues"]])
     yield from _rounded(got, case)
 
 
@@ -99,7 +99,7 @@ def check_range(table: Table, case: Case) -> Iterator[str]:
     """TestRoundToValidRange: the next step within bounds."""
     least, most, step = (_bytes(text) if (text := case.input.get(key)) else None for key in ("min", "max", "step"))
     policy = CapacityPolicy(least=least, most=most, step=step)
-    yield from _rounded(rounded_to_range(_bytes(case.input["value"]), policy), case)
+    yield from _rounded(round_up_to_range(_bytes(case.input["value"]), policy), case)
 
 
 def _rounded(got: int | None, case: Case) -> Iterator[str]:
@@ -134,7 +134,7 @@ def check_pools(table: Table, case: Case) -> Iterator[str]:
     pools = {pool.name: pool for pool in pools_of(slices, case.input["driver"])}
     yield from compare("wantPools", len(pools), case.want.get("wantPools", 0))
     complete = case.want.get("wantComplete") or {}
-    yield from compare("wantComplete", {name: pools[name].complete for name in complete}, complete)
+    yield from compare("wantComplete", {name: pools[name].is_complete for name in complete}, complete)
     generations = case.want.get("wantGeneration") or {}
     yield from compare("wantGeneration", {name: pools[name].generation for name in generations}, generations)
 
@@ -143,7 +143,7 @@ def check_map(table: Table, case: Case) -> Iterator[str]:
     """TestCreateMapperFromConfiguration: the quota resource and the counters of each class."""
     found = ClassMap(mappings(case.input.get("deviceClassMappings")))
     lookup = case.want.get("wantDeviceLookup") or {}
-    yield from compare("wantDeviceLookup", {name: found.resource(name) for name in lookup}, lookup)
+    yield from compare("wantDeviceLookup", {name: found.resource_of(name) for name in lookup}, lookup)
     counters = case.want.get("wantCounterConfigsList") or {name: [] for name in lookup}
     for name, wanted in counters.items():
         got = [
@@ -163,7 +163,7 @@ def check_lookup(table: Table, case: Case) -> Iterator[str]:
     for lookup, want in zip(given.get(key) or (), wanted, strict=True):
         name = lookup["deviceClass"]
         expected = want.get("expectedRes", "") if want.get("expectedExists") else None
-        yield from compare(name, found.resource(name), expected)
+        yield from compare(name, found.resource_of(name), expected)
 
 
 def check_extended_name(table: Table, case: Case) -> Iterator[str]:
@@ -174,7 +174,7 @@ def check_extended_name(table: Table, case: Case) -> Iterator[str]:
 def check_class(table: Table, case: Case) -> Iterator[str]:
     """TestSelectedDeviceClass: which of several classes stands behind a resource."""
     classes = [thing for thing in world.decode_all(case.input["items"]) if isinstance(thing, DeviceClass)]
-    yield from compare("want", chosen(classes).name, case.want["want"])
+    yield from compare("want", newest_class(classes).name, case.want["want"])
 
 
 def check_needs(table: Table, case: Case) -> Iterator[str]:
@@ -201,7 +201,7 @@ def check_extended(table: Table, case: Case) -> Iterator[str]:
     yield from compare("wantErr", None, case.want.get("wantErr") or None)
     wanted_costs = {name: world.amounts(costs) for name, costs in (case.want.get("want") or {}).items()}
     yield from compare("want", {name: dict(c.amounts) for name, c in found.items() if c.amounts}, wanted_costs)
-    replaced = {name: sorted(charge.replaced) for name, charge in found.items() if charge.replaced}
+    replaced = {name: sorted(charge.replaced_resources) for name, charge in found.items() if charge.replaced_resources}
     yield from compare("wantReplaced", replaced, case.want.get("wantReplaced") or {})
 
 
@@ -249,18 +249,20 @@ def _look(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterator[str]:
     session = world.session(config, [*world.decode_all(documents), before], now)
     outcome = reconcile(before, session.look_up_queues(before), config, now)
     refused = session.rejected_claims()
-    got, told = outcome.marked(now), ""
+    got, told = outcome.with_deactivation(now), ""
     if refused:
-        got, told = take_refusal(before, refused[0], now, granular=config.granular), refused[0].message
+        got, told = apply_refusal(before, refused[0], now, granular=config.has_granular_reasons), refused[0].message
     yield from compare("wantErrorMsg", case.want.get("wantErrorMsg", "") in told, True)
     if case.want.get("wantWorkload"):
         want = world.decode_workload(case.want["wantWorkload"])
-        expected = want if config.granular else unobserved(want, before)
+        expected = want if config.has_granular_reasons else unobserved(want, before)
         yield from compare("wantWorkload", None if got is None else comparable(got), comparable(expected))
     if case.want.get("wantWorkloadsInQueue") is not None:
-        yield from compare("wantWorkloadsInQueue", len(session.pending("cq")), case.want["wantWorkloadsInQueue"])
+        yield from compare(
+            "wantWorkloadsInQueue", len(session.pending_workloads("cq")), case.want["wantWorkloadsInQueue"]
+        )
     if case.want.get("wantDRAResourceTotal") is not None:
-        requested = next(iter(session.requested(before.key).values()), {})
+        requested = next(iter(session.requests_of(before.key).values()), {})
         yield from compare("wantDRAResourceTotal", requested.get("gpu"), case.want["wantDRAResourceTotal"])
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.workloads import CheckState
 from gpuconsole.scheduling.kueue.config import MultiKueueSettings
-from gpuconsole.scheduling.kueue.multikueue import ROUND, incremental, skips_nomination
+from gpuconsole.scheduling.kueue.multikueue import ROUND_DURATION, nominate_incrementally, skips_nomination
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 
@@ -22,15 +22,15 @@ def check_nomination(table: Table, case: Case) -> Iterator[str]:
     now = world.clock(table.fixtures["fakeClock"])
     started = now if workload.nominated_clusters else None
     if case.input.get("advanceRoundTime"):
-        now += ROUND + SECOND
+        now += ROUND_DURATION + SECOND
     configured = case.input.get("cfg") or {}
-    got = incremental(
+    got = nominate_incrementally(
         workload.nominated_clusters,
         case.input.get("remoteClusters") or (),
         started=started,
         now=now,
-        step=configured.get("stepSize", STEP) if case.gates.get(CONFIGURED_STEP, True) else STEP,
-        in_order=case.gates.get(CONFIGURED_ORDER, True),
+        step_size=configured.get("stepSize", STEP) if case.gates.get(CONFIGURED_STEP, True) else STEP,
+        config_order=case.gates.get(CONFIGURED_ORDER, True),
     )
     yield from compare("wantNominatedClusters", list(got.clusters), case.want.get("wantNominatedClusters") or [])
     yield from compare("wantErr", got.exhausted, bool(case.want.get("wantErr")))
@@ -48,7 +48,9 @@ def check_step(table: Table, case: Case) -> Iterator[str]:
     exhausted = False
     if not skips_nomination(workload, check) and workload.reserved:
         now = world.clock(table.fixtures["fakeClock"])
-        exhausted = incremental((), case.input.get("remoteClusters") or (), started=None, now=now, step=STEP).exhausted
+        exhausted = nominate_incrementally(
+            (), case.input.get("remoteClusters") or (), started=None, now=now, step_size=STEP
+        ).exhausted
     yield from compare("wantErr", exhausted, bool(case.want.get("wantErr")))
 
 

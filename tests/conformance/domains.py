@@ -21,7 +21,12 @@ from gpuconsole.scheduling.kueue.topology.domains import (
 )
 from gpuconsole.scheduling.kueue.topology.group import TopologySearchInput
 from gpuconsole.scheduling.kueue.topology.layout import NonTasPodUsage, TasUsage
-from gpuconsole.scheduling.kueue.topology.tas_assignment import merge, pods_in, stale_domain, truncate
+from gpuconsole.scheduling.kueue.topology.tas_assignment import (
+    count_pods,
+    find_stale_domain,
+    merge_assignments,
+    truncate_assignment,
+)
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
@@ -162,23 +167,23 @@ def check_merge(table: Table, case: Case) -> Iterator[str]:
     domains = _from_nodes(levels, [_ready(node) for node in table.fixtures["nodes"]], {})
     want = case.want["want"]
     yield from compare("levels", list(domains.assignment_levels), want.get("Levels"))
-    got = merge(domains, _assigned(case.input["a"]), _assigned(case.input["b"]))
+    got = merge_assignments(domains, _assigned(case.input["a"]), _assigned(case.input["b"]))
     yield from compare("merged", got, _assigned(want))
 
 
 def check_truncate(table: Table, case: Case) -> Iterator[str]:
-    got = truncate(_assigned(case.input["assignment"]), case.input["newCount"])
+    got = truncate_assignment(_assigned(case.input["assignment"]), case.input["newCount"])
     yield from compare("assignment", got, _assigned(case.want["want"]))
 
 
 def check_pods(table: Table, case: Case) -> Iterator[str]:
-    yield from compare("pods", pods_in(_assigned(case.input.get("assignment") or {})), case.want["want"])
+    yield from compare("pods", count_pods(_assigned(case.input.get("assignment") or {})), case.want["want"])
 
 
 def check_stale(table: Table, case: Case) -> Iterator[str]:
     tree = case.input["tree"]
     leaves = [leaf["domain"]["levelValues"] for leaf in tree["leaves"].values()]
-    stale = stale_domain(_domains(tree["levelKeys"], leaves), _assigned(case.input["assignment"]))
+    stale = find_stale_domain(_domains(tree["levelKeys"], leaves), _assigned(case.input["assignment"]))
     yield from compare("stale domain", stale, case.want["wantStaleDomain"])
     yield from compare("stale", bool(stale), case.want["wantStale"])
 
@@ -194,7 +199,7 @@ def check_usage(table: Table, case: Case) -> Iterator[str]:
     }
     ground = TopologySearchInput(domains, TasUsage({}), before, Gates(KueueConfig()).layouts, False)
     pod_set = world.decode_workload({"metadata": {"name": "any"}, "spec": {"podSets": [{"template": {}}]}}).pod_sets[0]
-    ground.take(TasPodSetRequest(pod_set, pods_in(assigned), requests or {}, False), assigned)
+    ground.add_assignment(TasPodSetRequest(pod_set, count_pods(assigned), requests or {}, False), assigned)
     got = {values[-1]: dict(used) for values, used in ground.assumed.items()}
     yield from compare("usage", got, case.want.get("want") or {})
 
@@ -288,14 +293,14 @@ def check_remaining(table: Table, case: Case) -> Iterator[str]:
     config = KueueConfig(gates=case.gates)
     topology = Topology(name="default", levels=("hostname",))
     state = world.state(config, [topology, *world.decode_all([shared["nodeObj"]]), _FLAVOR], 0)
-    sites = state.snapshot.sites
+    sites = state.snapshot.topology_usage
     asked = [
         TopologyUsage("tas", tuple(u["Values"]), u["Count"], u["SinglePodRequests"]) for u in shared["flavorUsage"]
     ]
     taken = [TopologyUsage("tas", (shared["domainID"],), 1, shared["usage"])]
     fits = [sites.fits(asked)]
     for sign in (1, -1):
-        sites.add(taken, sign)
+        sites.add_usage(taken, sign)
         fits.append(sites.fits(asked))
     yield from compare("fits before, while, after", fits, [True, False, True])
 

@@ -8,7 +8,7 @@ from typing import Any
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.topology_encoding import by_prefix_runs, chunks, encode, prefix_keys, runs
 from gpuconsole.model.workloads import PodSetAssignment, TopologyDomain
-from gpuconsole.scheduling.kueue.conditions import needs_second_pass, node_of, on_node, used_nodes
+from gpuconsole.scheduling.kueue.conditions import is_assigned_to_node, needs_second_pass, node_of, used_nodes
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.topology.domains import belongs_to
 from tests.conformance import world
@@ -88,7 +88,7 @@ def check_on_node(table: Table, case: Case) -> Iterator[str]:
     else:
         listed = (given.get("admission") or {}).get("podSetAssignments") or ()
     admission = world.admission({"clusterQueue": "any", "podSetAssignments": list(listed)})
-    got = any(on_node(assignment, given["nodeName"]) for assignment in admission.pod_sets)
+    got = any(is_assigned_to_node(assignment, given["nodeName"]) for assignment in admission.pod_sets)
     yield from compare("on the node", got, case.want["want"])
 
 

@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.scheduler import take_heads
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
-from gpuconsole.scheduling.kueue.workloads import rejection, requeue
+from gpuconsole.scheduling.kueue.workloads import refusal_of, requeue_entry
 from tests.conformance import world
 from tests.conformance.cycle import Cycle, compare_workloads, in_every_run
 from tests.conformance.events import expected_events
@@ -47,7 +47,7 @@ def check_outcome(table: Table, case: Case) -> Iterator[str]:
     entry.message = table.shared["e"]["inadmissibleMsg"]
     if case.want.get("errors") and not case.input["preempted"]:
         raise NotModelled("evictions that cannot be written down")
-    entry.await_victims(case.input["preempted"])
+    entry.requeue_until_victims_terminated(case.input["preempted"])
     yield from compare("wantMessage", entry.message, case.want["wantMessage"])
     yield from compare("wantRequeueReason", entry.requeue.value, case.want["wantRequeueReason"])
     yield from compare("wantLastAssignmentNil", entry.resume is None, case.want["wantLastAssignmentNil"])
@@ -74,7 +74,7 @@ def check_outdated(table: Table, case: Case) -> Iterator[str]:
         cycle=last.get("SchedulingCycle", 0),
         scheduling_hash=last.get("SchedulingHash", "").encode(),
     )
-    got = progress.outdated(
+    got = progress.is_outdated(
         given.get("currentCQGeneration", 0),
         given.get("currentSchedulingCycle", 0),
         given.get("currentSchedulingHash", "").encode(),
@@ -93,16 +93,16 @@ def check_requeue(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterat
     given = case.input.get("e") or {}
     entry.status = _STATUS[given.get("status", "")]
     entry.refuse(given.get("inadmissibleMsg", ""), GranularReason(given.get("quotaReservedReason", "")))
-    requeue(session._state, entry)
+    requeue_entry(session._state, entry)
     told = _told(session, entry, workload)
     for field, parked in (("wantWorkloads", False), ("wantInadmissible", True)):
-        waiting = sorted(p.workload.key for p in session.pending("cq") if p.inadmissible == parked)
+        waiting = sorted(p.workload.key for p in session.pending_workloads("cq") if p.inadmissible == parked)
         yield from compare(field, waiting, sorted((case.want.get(field) or {}).get("cq") or ()))
     want = case.want.get("wantStatus") or {}
     wanted = world.conditions(want.get("conditions") or [])
-    wanted = wanted if config.granular else world.unobserved(wanted)
+    wanted = wanted if config.has_granular_reasons else world.unobserved(wanted)
     yield from compare("conditions", _timeless(told.conditions), _timeless(wanted))
-    requested = {} if told is workload else session.requested(workload.key)
+    requested = {} if told is workload else session.requests_of(workload.key)
     listed = {pods["name"]: world.amounts(pods.get("resources") or {}) for pods in want.get("resourceRequests") or ()}
     yield from compare("resourceRequests", requested, listed)
     yield from compare("wantStatusUpdates", int(told is not workload), case.want["wantStatusUpdates"])
@@ -113,9 +113,9 @@ def _told(session: KueueSession, entry: CycleEntry, workload: Workload) -> Workl
     """The workload with what its refusal says; one that was assumed is told nothing."""
     if entry.status is EntryStatus.ASSUMED:
         return workload
-    decision = rejection(session._state, entry)
+    decision = refusal_of(session._state, entry)
     assert isinstance(decision, Refuse)
-    return conditions.take_refusal(workload, decision, 0, granular=session.config.granular)
+    return conditions.apply_refusal(workload, decision, 0, granular=session.config.has_granular_reasons)
 
 
 def _timeless(listed: Iterable[Condition]) -> list[Condition]:
@@ -132,7 +132,7 @@ def check_concurrent_change(table: Table, case: Case, gates: Mapping[str, bool])
     run.run()
     run.workloads = {key: replace(workload, labels={}) for key, workload in run.workloads.items()}
     yield from compare_workloads(run, case, [given])
-    want = expected_events(case.want.get("wantEvents") or (), granular=run.config.granular)
+    want = expected_events(case.want.get("wantEvents") or (), granular=run.config.has_granular_reasons)
     yield from compare("events", [event.silent() for event in run.events], [event.silent() for event in want])
 
 

@@ -8,8 +8,8 @@ from gpuconsole.model.clock import parse_span
 from gpuconsole.model.queues import ClusterQueue, LocalQueue
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.concurrent_admission import (
-    Reconciled,
-    first_blocked,
+    VariantsReconcileResult,
+    first_gated_variant,
     is_parent,
     parents_of,
     reconcile_variants,
@@ -29,7 +29,7 @@ def check_family(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterato
     doors = {thing.key: thing for thing in things if isinstance(thing, LocalQueue)}
     before = {w.key: w for w in map(world.decode_workload, given.get("variantWorkloads") or ())}
     parent = world.decode_workload(given["parentWorkload"]) if given.get("parentWorkload") else None
-    outcome = Reconciled()
+    outcome = VariantsReconcileResult()
     granular = gates.get("UnadmittedWorkloadsObservability", False)
     if parent is not None and is_parent(parent) and not given.get("req"):
         queue = queues[doors[parent.local_queue].cluster_queue]
@@ -48,7 +48,7 @@ def check_family(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterato
     seen = [Seen(e.workload, "Normal", e.reason, e.message) for e in outcome.events]
     yield from compare("events", sorted(seen), sorted(_listed(want.get("wantEvents") or ())))
     again = (want.get("wantResult") or {}).get("RequeueAfter")
-    yield from compare("wantResult", outcome.again, parse_span(again) if again else None)
+    yield from compare("wantResult", outcome.reconcile_after, parse_span(again) if again else None)
 
 
 def _is_object(value: object) -> bool:
@@ -86,7 +86,7 @@ def check_change(table: Table, case: Case) -> Iterator[str]:
 def check_candidate(table: Table, case: Case) -> Iterator[str]:
     """TestFirstCandidateVariant: who is the next that may preempt."""
     variants = [world.decode_workload(case.input["first"]), world.decode_workload(table.fixtures["blocked"])]
-    found = first_blocked(variants)
+    found = first_gated_variant(variants)
     want = world.decode_workload(case.want["want"]) if case.want.get("want") else None
     yield from compare("want", found, want)
 

@@ -26,7 +26,9 @@ def check_eviction(table: Table, case: Case) -> Iterator[str]:
         wanted = [world.decode_workload(document) for document in case.want["wantWorkloads"]]
         got = [_comparable(workload) for workload in cycle.workloads.values()]
         yield from compare("workloads", got, [_comparable(workload) for workload in wanted])
-        want = [event.silent() for event in expected_events(case.want["wantEvents"], granular=config.granular)]
+        want = [
+            event.silent() for event in expected_events(case.want["wantEvents"], granular=config.has_granular_reasons)
+        ]
         yield from compare("events", [event.silent() for event in cycle.events], want)
 
 

@@ -12,9 +12,9 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.conditions import (
     AdmissionStatus,
     backoff,
-    checks_for,
+    required_checks,
     retry_at,
-    wait_until,
+    set_requeue_time,
     with_check,
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
@@ -45,7 +45,7 @@ def check_selection(table: Table, case: Case) -> Iterator[str]:
     """TestAdmissionChecksForWorkload, TestFilterChecksForAdmission: which checks a workload has to pass."""
     queue = world.decode(case.input.get("cq") or table.shared["cq"])
     assert isinstance(queue, ClusterQueue)
-    got = checks_for(_workload(case.input["wl"]), queue)
+    got = required_checks(_workload(case.input["wl"]), queue)
     yield from compare("wantAdmissionChecks", got, sorted(case.want.get("wantAdmissionChecks") or ()))
 
 
@@ -78,7 +78,7 @@ def check_requeue_state(table: Table, case: Case) -> Iterator[str]:
     """TestSetRequeueState: a requeue time only moves forward; retries are counted."""
     given = case.input
     before = _workload(given["workload"])
-    after = wait_until(before, world.clock(given["waitUntil"]), count=given["incrementCount"])
+    after = set_requeue_time(before, world.clock(given["waitUntil"]), count=given["incrementCount"])
     at, count = case.want.get("wantRequeueAt"), case.want.get("wantCount")
     yield from compare("wantUpdated", after is not before, case.want["wantUpdated"])
     yield from compare("wantRequeueAt", after.requeue.at, world.clock(at) if at else None)
@@ -87,7 +87,7 @@ def check_requeue_state(table: Table, case: Case) -> Iterator[str]:
 
 def check_standing(table: Table, case: Case) -> Iterator[str]:
     """TestFromQuotaReservedOrAdmittedToPending: is this a loss of quota?"""
-    got = conditions.gave_back(AdmissionStatus(case.input["prev"]), AdmissionStatus(case.input["new"]))
+    got = conditions.lost_quota(AdmissionStatus(case.input["prev"]), AdmissionStatus(case.input["new"]))
     yield from compare("want", got, case.want["want"])
 
 
@@ -126,7 +126,7 @@ def check_propagation(table: Table, case: Case) -> Iterator[str]:
     before = _workload(case.input["wl"])
     listed = (case.input.get("info") or {}).get("TotalRequests") or ()
     needs = tuple(PodSetNeeds(entry.get("Name", ""), entry.get("Requests") or {}) for entry in listed)
-    after = conditions.propagate(before, needs)
+    after = conditions.with_resource_requests(before, needs)
     yield from compare("want", after is not before, case.want["want"])
     yield from compare("noted", after.resource_requests, needs)
 
@@ -153,7 +153,7 @@ def check_deactivated(table: Table, case: Case) -> Iterator[str]:
 
 def check_timeout(table: Table, case: Case) -> Iterator[str]:
     """TestIsEvictedByPodsReadyTimeout: is it evicted because its pods were not ready in time?"""
-    got = conditions.evicted_by(_workload(case.input["workload"]), conditions.PODS_READY_TIMEOUT)
+    got = conditions.eviction_condition(_workload(case.input["workload"]), conditions.PODS_READY_TIMEOUT)
     yield from compare("wantEvictedByTimeout", got is not None, case.want["wantEvictedByTimeout"])
     wanted = case.want.get("wantCondition")
     if wanted:
@@ -167,7 +167,7 @@ def check_finish(table: Table, case: Case) -> Iterator[str]:
         raise NotModelled("an API server that refuses a write")
     given = case.input["args"]
     now = world.clock(table.shared["fakeClock"])
-    got = conditions.finish(_workload(given["wl"]), given["reason"], given["message"], now)
+    got = conditions.mark_finished(_workload(given["wl"]), given["reason"], given["message"], now)
     yield from compare("want", world.comparable(got), world.comparable(_workload(wanted["wl"])))
 
 

@@ -5,7 +5,12 @@ from collections.abc import Iterator, Sequence
 
 from gpuconsole.model.cluster import LimitRange, RuntimeClass
 from gpuconsole.model.pod_template import Container, PodResources, PodTemplate
-from gpuconsole.scheduling.kueue.pod_resources import Limits, adjusted, summarise, violation
+from gpuconsole.scheduling.kueue.pod_resources import (
+    Limits,
+    combine_limit_ranges,
+    limits_violation,
+    with_overhead_and_defaults,
+)
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
@@ -16,7 +21,9 @@ def _limits(documents: Sequence[Document]) -> Limits:
         {**d, "metadata": {"name": f"r{number}", **(d.get("metadata") or {}), "namespace": "default"}}
         for number, d in enumerate(documents)
     ]
-    return summarise(thing for thing in world.decode_all(named) if isinstance(thing, LimitRange)).get("default", {})
+    return combine_limit_ranges(thing for thing in world.decode_all(named) if isinstance(thing, LimitRange)).get(
+        "default", {}
+    )
 
 
 def _templates(document: Document) -> list[PodTemplate]:
@@ -29,7 +36,7 @@ def check_defaults(table: Table, case: Case) -> Iterator[str]:
     limits = _limits(case.input.get("limitranges") or ())
     classes = [thing for thing in world.decode_all(case.input.get("runtimeClasses")) if isinstance(thing, RuntimeClass)]
     overheads = {known.name: known.overhead for known in classes}
-    got = [_asked(adjusted(template, limits, overheads)) for template in _templates(case.input["wl"])]
+    got = [_asked(with_overhead_and_defaults(template, limits, overheads)) for template in _templates(case.input["wl"])]
     yield from compare("pod sets", got, [_asked(template) for template in _templates(case.want["wantWl"])])
 
 
@@ -62,19 +69,19 @@ def check_bounds(table: Table, case: Case) -> Iterator[str]:
     limits = _limits([_as_range(summary)]) if summary else {}
     spec = case.input.get("podSpec") or table.fixtures["podSpec"]
     templates = _templates({"spec": {"podSets": [{"name": "main", "count": 1, "template": {"spec": spec}}]}})
-    yield from compare("want", violation(templates, limits), _ranged(case.want.get("want") or ()))
+    yield from compare("want", limits_violation(templates, limits), _ranged(case.want.get("want") or ()))
 
 
 def check_workload(table: Table, case: Case) -> Iterator[str]:
     """TestValidateLimitRange: the same for every pod set of a workload."""
     ranges = [case.input["limitRange"]] if case.input.get("limitRange") else []
-    got = violation(_templates(case.input["workload"]), _limits(ranges))
+    got = limits_violation(_templates(case.input["workload"]), _limits(ranges))
     yield from compare("wantError", got, _ranged(case.want.get("wantError") or ()))
 
 
 def check_resources(table: Table, case: Case) -> Iterator[str]:
     """TestValidateResources: requests within the pods' own limits."""
-    got = violation(_templates(case.input["workloadInfo"]["Obj"]), {})
+    got = limits_violation(_templates(case.input["workloadInfo"]["Obj"]), {})
     wanted = _text(case.want.get("wantError") or ())
     yield from compare("wantError", got, f"resources validation failed: {wanted}" if wanted else "")
 

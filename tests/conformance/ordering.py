@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare
 from gpuconsole.scheduling.kueue.nomination_cache import capacity_to_reserve
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
-from gpuconsole.scheduling.kueue.processing import in_processing_order, rank
+from gpuconsole.scheduling.kueue.processing import sorted_for_processing, tournament_rank
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.workloads import backoff_ended, enqueue, request_of
 from tests.conformance import world
@@ -96,16 +96,16 @@ def check_queue(table: Table, case: Case) -> Iterator[str]:
         session.delete("workloads", workload.key, now)
     before = _active(session)
     if given.get("queueInadmissibleWorkloads"):
-        state.due["q"] = None
+        state.due_trees["q"] = None
         session.requeue_inadmissible(now)
         moved = len(_active(session)) - len(before)
         yield from compare("wantInadmissibleWorkloadsRequeued", moved, case.want["wantInadmissibleWorkloadsRequeued"])
     yield from compare("active", _active(session), sorted(case.want.get("wantActiveWorkloads") or ()))
-    yield from compare("wantPending", len(session.pending("q")), case.want["wantPending"])
+    yield from compare("wantPending", len(session.pending_workloads("q")), case.want["wantPending"])
 
 
 def _active(session: KueueSession) -> list[str]:
-    return sorted(pending.workload.key for pending in session.pending("q") if not pending.inadmissible)
+    return sorted(pending.workload.key for pending in session.pending_workloads("q") if not pending.inadmissible)
 
 
 def check_entries(table: Table, case: Case) -> Iterator[str]:
@@ -118,9 +118,9 @@ def check_entries(table: Table, case: Case) -> Iterator[str]:
         request = WorkloadRequest(world.decode_workload(listed["Head"]["Info"]["Obj"]), number, "q", config)
         preemptor = bool(listed["Head"].get("IsPreemptor"))
         entry = CycleEntry(request, state.setup.queues["q"], preemptor=preemptor)
-        entry.assignment.borrows = (listed.get("assignment") or {}).get("Borrowing", 0)
+        entry.assignment.borrowing_height = (listed.get("assignment") or {}).get("Borrowing", 0)
         entries.append(entry)
-    got = [entry.request.workload.name for entry in in_processing_order(state.context(), entries)]
+    got = [entry.request.workload.name for entry in sorted_for_processing(state.context(), entries)]
     yield from compare("wantOrder", got, case.want["wantOrder"])
 
 
@@ -144,7 +144,7 @@ def check_comparer(table: Table, case: Case) -> Iterator[str]:
         drs = shares.get(key, {})
         borrowed = tuple(numbers[column["Flavor"], column["Resource"]] for column in drs.get("borrowedFRs") or ())
         ranks.append(
-            rank(
+            tournament_rank(
                 context,
                 entry,
                 DominantResourceShare(drs.get("unweightedRatio", 0.0), drs.get("fairWeight", 0.0), borrowed),
@@ -165,7 +165,7 @@ def check_reserve(table: Table, case: Case) -> Iterator[str]:
     context.snapshot.usage.add(rules.node, uses)
     assignment = Assignment()
     assignment.append(PodSetResult(PodSet(), 1, {}))
-    assignment.borrows = given.get("borrowing", 0)
+    assignment.borrowing_height = given.get("borrowing", 0)
     assignment.usage = {tree.numbers[_column(key)]: n for key, n in (given.get("assignmentUsage") or {}).items()}
     mode = {
         "Fit": FlavorAssignmentMode.FIT,
@@ -173,7 +173,7 @@ def check_reserve(table: Table, case: Case) -> Iterator[str]:
         "NoFit": FlavorAssignmentMode.NO_FIT,
     }[given["assignmentMode"]]
     kept = (
-        assignment.uses
+        assignment.quota_usage
         if mode == FlavorAssignmentMode.FIT
         else capacity_to_reserve(context.snapshot.usage, rules, assignment)
     )

@@ -11,9 +11,9 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.podset import (
     Additions,
     Conflict,
+    apply_additions,
     from_assignment,
     from_update,
-    merge,
     same_toleration,
 )
 from tests.conformance import world
@@ -90,7 +90,9 @@ def check_merge(table: Table, case: Case) -> Iterator[str]:
     pod_set = _pod_set(case.input["podSet"])
     elastic = KueueConfig(gates=case.gates).enabled("ElasticJobsViaWorkloadSlices")
     try:
-        got: PodTemplate | None = merge(pod_set.template, _additions(case.input.get("info") or {}), elastic=elastic)
+        got: PodTemplate | None = apply_additions(
+            pod_set.template, _additions(case.input.get("info") or {}), elastic=elastic
+        )
     except Conflict:
         got = None
     yield from compare("wantError", got is None, case.want["wantError"])

@@ -13,12 +13,12 @@ from gpuconsole.scheduling.kueue import conditions, messages
 from gpuconsole.scheduling.kueue import scheduler as cycle
 from gpuconsole.scheduling.kueue.apply_decisions import priority_text
 from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, FlavorAssignmentMode, PodSetResult
-from gpuconsole.scheduling.kueue.config import BOTH, AdmissionFairSharing, KueueConfig, PreemptionStrategy
+from gpuconsole.scheduling.kueue.config import DEFAULT_STRATEGIES, AdmissionFairSharing, KueueConfig, PreemptionStrategy
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
 from gpuconsole.scheduling.kueue.preemption.fair_sharing import TargetClusterQueueOrdering
-from gpuconsole.scheduling.kueue.preemption.search import allows, in_turn
+from gpuconsole.scheduling.kueue.preemption.search import merge_in_order, policy_allows
 from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
@@ -30,7 +30,9 @@ def search_of(state: KueueState, queue: str, workload: Workload, assignment: Ass
     """The search for victims that an assignment calls for."""
     request = WorkloadRequest(workload, state.workload_index.id_of(workload.key), queue, state.config)
     rules = state.setup.queues[queue]
-    return PreemptionSearch(state.context(), rules, request, assignment.needing_preemption, assignment.preemption_uses)
+    return PreemptionSearch(
+        state.context(), rules, request, assignment.columns_needing_preemption, assignment.preemption_usage
+    )
 
 
 def assignment_of(state: KueueState, workload: Workload, queue: str, document: Document) -> Assignment:
@@ -39,7 +41,7 @@ def assignment_of(state: KueueState, workload: Workload, queue: str, document: D
     assignment = Assignment()
     for listed, needs in zip(document["PodSets"], request.pod_sets, strict=True):
         count = listed.get("Count", needs.count)
-        result = PodSetResult(needs.pod_set, count, needs.scaled(count))
+        result = PodSetResult(needs.pod_set, count, needs.requests_for(count))
         for resource, flavor in (listed.get("Flavors") or {}).items():
             column = state.setup.tree.numbers[flavor["Name"], resource]
             result.choices[resource] = FlavorAssignment(flavor["Name"], column, MODES[flavor.get("Mode", "NoFit")], 0)
@@ -83,8 +85,10 @@ def _told(
     for target in targets:
         if not target.holding.evicted:
             theirs = state.setup.queues[target.holding.cluster_queue].path_text
-            message = messages.preempted(incoming, target.rule, path, theirs)
-            told[target.holding.key] = conditions.evict(target.holding.workload, "Preempted", message, now, target.rule)
+            message = messages.preempted_message(incoming, target.rule, path, theirs)
+            told[target.holding.key] = conditions.mark_evicted(
+                target.holding.workload, "Preempted", message, now, target.rule
+            )
     return told
 
 
@@ -94,7 +98,7 @@ def check_fair(table: Table, case: Case) -> Iterator[str]:
     flavors = given.get("flavors") or table.fixtures["flavors"]
     things = world.decode_all([*flavors, *(given.get("cohorts") or ()), *given["clusterQueues"]])
     admitted = [world.decode_workload(document) for document in given["admitted"]]
-    strategies = tuple(PreemptionStrategy(name) for name in given.get("strategies") or ()) or BOTH
+    strategies = tuple(PreemptionStrategy(name) for name in given.get("strategies") or ()) or DEFAULT_STRATEGIES
     config = KueueConfig(fair_sharing=True, strategies=strategies, gates=case.gates)
     state = world.state(config, [*things, *(replace(w, uid=w.name) for w in admitted)], now)
     incoming, queue = world.decode_workload(given["incoming"]), given["targetCQ"]
@@ -135,7 +139,7 @@ def check_policy(table: Table, case: Case) -> Iterator[str]:
     search = search_of(state, "any", world.decode_workload(given["preemptor"]), Assignment())
     holding = state.workload_index.get(candidate.key)
     assert isinstance(holding, Holding)
-    yield from compare("want", allows(search, PreemptionPolicy(given["policy"]))(holding), case.want["want"])
+    yield from compare("want", policy_allows(search, PreemptionPolicy(given["policy"]))(holding), case.want["want"])
 
 
 _RESERVED = {"type": "QuotaReserved", "status": "True", "reason": "Test", "lastTransitionTime": "2020-01-01T00:00:00Z"}
@@ -152,18 +156,18 @@ def check_order_of_queues(table: Table, case: Case) -> Iterator[str]:
     order = TargetClusterQueueOrdering(search, candidates)
     actions = iter(given.get("actions") or ())
     names = []
-    for node in order.turns():
+    for node in order.iterate():
         names.append(state.setup.tree.names[node])
         if next(actions, "") == "drop":
-            order.drop(node)
+            order.drop_queue(node)
         else:
-            order.take(node)
+            order.take_candidate(node)
     yield from compare("wantOrder", names, case.want.get("wantOrder") or [])
 
 
 def _as_listed(state: KueueState, queue: str, given: Document) -> list[Holding]:
     keys = [world.decode_workload(document).key for document in given.get("admitted") or ()]
-    held = {holding.key: holding for holding in state.workload_index.ranked(queue)}
+    held = {holding.key: holding for holding in state.workload_index.holdings_in_preemption_order(queue)}
     return [held[key] for key in keys if key in held]
 
 
@@ -184,7 +188,7 @@ def check_order_of_candidates(table: Table, case: Case) -> Iterator[str]:
             cluster_queue=queue,
             consumed={"any": round((usage or 0) * BILLIONTH)},
         )
-        held = conditions.reserve(workload, world.admission({"clusterQueue": queue}), world.LONG_AGO)
+        held = conditions.reserve_quota(workload, world.admission({"clusterQueue": queue}), world.LONG_AGO)
         kept = workload if workload.reserved else held
         workloads.append(replace(kept, admission=world.admission({"clusterQueue": queue})))
     queues = [_plain_queue(name, turns=names[name]) for name in sorted(names)]
@@ -193,7 +197,7 @@ def check_order_of_candidates(table: Table, case: Case) -> Iterator[str]:
     state = world.state(KueueConfig(admission_fair_sharing=settings, gates=case.gates), things, now)
     search = search_of(state, "preemptor", Workload(name="preemptor"), Assignment())
     holdings = [holding for name in names for holding in search.context.held_by(name)]
-    got = [_reference(holding) for holding in in_turn(search, holdings, lambda held: held)]
+    got = [_reference(holding) for holding in merge_in_order(search, holdings, lambda held: held)]
     yield from compare("wantCandidates", got, [f"/{key.split('/')[-1]}" for key in case.want["wantCandidates"]])
 
 
@@ -218,9 +222,9 @@ def check_duplicate(table: Table, case: Case) -> Iterator[str]:
     entry.targets = find_targets(search)
     for turn, want in ((1, 1), (2, 0)):
         entry.message = ""
-        entry.await_victims(len(entry.targets))
-        yield from compare(f"told in turn {turn}", entry.message, messages.pending_preemption("", 1))
-        yield from compare(f"asked in turn {turn}", len(list(cycle._evictions(state, entry, None))), want)
+        entry.requeue_until_victims_terminated(len(entry.targets))
+        yield from compare(f"told in turn {turn}", entry.message, messages.pending_preemption_message("", 1))
+        yield from compare(f"asked in turn {turn}", len(list(cycle._issue_evictions(state, entry, None))), want)
 
 
 def check_message(table: Table, case: Case) -> Iterator[str]:
@@ -229,7 +233,7 @@ def check_message(table: Table, case: Case) -> Iterator[str]:
     rule = PreemptionRule(given["reason"]) if given["reason"] else None
     metadata = {"name": "any", **(given["preemptor"].get("metadata") or {})}
     preemptor = world.decode_workload({**given["preemptor"], "metadata": metadata})
-    got = messages.preempted(preemptor, rule, given["preemptorPath"], given["preempteePath"])
+    got = messages.preempted_message(preemptor, rule, given["preemptorPath"], given["preempteePath"])
     yield from compare("want", got, case.want["want"])
 
 

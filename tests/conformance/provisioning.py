@@ -15,13 +15,13 @@ from gpuconsole.scheduling.kueue.provisioning import (
     InconsistentAssignments,
     ProvisioningObjects,
     ProvisioningResult,
-    activity,
-    answered,
+    active_condition,
     config_of,
     is_needed,
-    needed,
-    newest,
+    newest_request,
     reconcile,
+    requested_pods,
+    with_answer,
 )
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
@@ -65,8 +65,8 @@ def check_reconcile(table: Table, case: Case) -> Iterator[str]:
     yield from compare("wantReconcileError", failed, bool(case.want.get("wantReconcileError")))
     for name, wanted in (case.want.get("wantWorkloads") or {}).items():
         yield from compare(f"workload {name}", _timeless(outcome.workload), _timeless(world.decode_workload(wanted)))
-    requests = {request.name: request for request in around.requests if request.key not in outcome.dropped}
-    requests.update({request.name: request for request in outcome.made})
+    requests = {request.name: request for request in around.requests if request.key not in outcome.deleted}
+    requests.update({request.name: request for request in outcome.created})
     for name, wanted in (case.want.get("wantRequests") or {}).items():
         yield from compare(f"request {name}", _plain(requests.get(name)), _plain(_request(wanted)))
     for name in case.want.get("wantRequestsNotFound") or ():
@@ -85,7 +85,7 @@ def _request(document: Document) -> ProvisioningRequest:
 
 def _events(outcome: ProvisioningResult) -> list[dict[str, str]]:
     key = outcome.workload.key
-    return [{"Key": key, "EventType": "Normal", "Reason": n.reason, "Message": n.message} for n in outcome.notices]
+    return [{"Key": key, "EventType": "Normal", "Reason": n.reason, "Message": n.message} for n in outcome.events]
 
 
 def _untimed(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
@@ -117,7 +117,7 @@ def check_newest(table: Table, case: Case) -> Iterator[str]:
     for name, document in table.shared["checkConfig"].items():
         (config,) = _all([document], ProvisioningRequestConfig)
         wanted = (case.want.get("wantResult") or {}).get(name)
-        got = newest(workload, name, config, requests)
+        got = newest_request(workload, name, config, requests)
         yield from compare(name, _plain(got), _plain(_request(wanted)) if wanted else None)
 
 
@@ -136,7 +136,7 @@ def check_needed(table: Table, case: Case) -> Iterator[str]:
 def check_merged(table: Table, case: Case) -> Iterator[str]:
     """TestMergePodSetsSkipsZeroCounts: which pod sets are asked for, and how many pods of each."""
     config = ProvisioningRequestConfig(name="any", merge_policy=case.input.get("mergePolicy") or "")
-    got = needed(world.decode_workload(case.input["workload"]), config)
+    got = requested_pods(world.decode_workload(case.input["workload"]), config)
     yield from compare("wantNames", [pods.pod_set.name for pods in got], case.want.get("wantNames") or [])
     yield from compare("wantCounts", [pods.count for pods in got], case.want.get("wantCounts") or [])
 
@@ -145,7 +145,7 @@ def check_activity(table: Table, case: Case) -> Iterator[str]:
     """TestReconcileAdmissionCheck: is a check of this controller active, and why not?"""
     (check,) = _all([case.input["check"]], AdmissionCheck)
     configs = _by_key(_all(case.input.get("configs"), ProvisioningRequestConfig))
-    got, wanted = activity(check, configs), case.want.get("wantCondition")
+    got, wanted = active_condition(check, configs), case.want.get("wantCondition")
     shown = None if got is None else (got.type, got.status, got.reason, got.message)
     expected = wanted and (wanted["type"], wanted["status"] == "True", wanted["reason"], wanted["message"])
     yield from compare("wantCondition", shown, expected)
@@ -181,7 +181,7 @@ def check_message(table: Table, case: Case) -> Iterator[str]:
     state = CheckState(name="check1", message=case.input["message"])
     says = (Condition(ACCEPTED, True), Condition(PROVISIONED, False, message=case.input["newMessage"]))
     request = ProvisioningRequest(name="wl-check1-1", conditions=says)
-    got = answered(Workload(name="wl"), state, request, ProvisioningRequestConfig(name="any"))
+    got = with_answer(Workload(name="wl"), state, request, ProvisioningRequestConfig(name="any"))
     yield from compare("wantMessage", got.message, case.want["wantMessage"])
     yield from compare("wantChanged", got != state, case.want["wantChanged"])
 

@@ -19,10 +19,10 @@ from gpuconsole.scheduling.kueue.admissibility import InadmissibleReason, queue_
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
-from gpuconsole.scheduling.kueue.scheduler import head
+from gpuconsole.scheduling.kueue.scheduler import next_head
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
-from gpuconsole.scheduling.kueue.workloads import note, resume_position, take_due
+from gpuconsole.scheduling.kueue.workloads import resume_position, schedule_second_pass, take_due_second_passes
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
@@ -33,7 +33,7 @@ def popped_from(queue: ClusterQueueHeap) -> WorkloadRequest | None:
     """The head, taken out."""
     head = queue.head()
     if head is not None:
-        queue.take(head)
+        queue.take_head(head)
     return head
 
 
@@ -52,7 +52,7 @@ def _request(number: int, shape: str | None = None) -> WorkloadRequest:
 
 def _counts(queue: ClusterQueueHeap) -> tuple[int, int]:
     """Active and parked."""
-    parked = [parked for _, parked in queue.listing()]
+    parked = [parked for _, parked in queue.sorted_pending()]
     return len(parked) - sum(parked), sum(parked)
 
 
@@ -100,7 +100,7 @@ def check_refusal(table: Table, case: Case) -> Iterator[str]:
     queue.requeue(_request(0, "hash"), reason, ready=True, more_flavors=False, granular=given["conditionReason"])
     if given["deleteFromInadmissible"]:
         queue.remove(0)
-    got = queue.refusal(0)
+    got = queue.class_refusal(0)
     yield from compare("wantOk", got is not None, case.want["wantOk"])
     yield from compare("wantReason", got or "", case.want["wantReason"])
 
@@ -140,7 +140,7 @@ def check_parked(table: Table, case: Case) -> Iterator[str]:
         park(given["key"], given["value"])
     elif table.name.endswith("_Delete"):
         queue.remove(numbers.get(given["key"], -1))
-    listed = {request.id: request.workload for request, _ in queue.listing()}
+    listed = {request.id: request.workload for request, _ in queue.sorted_pending()}
     if "wantLen" in case.want:
         yield from compare("wantLen", _counts(queue)[1], case.want["wantLen"])
     if "wantEmpty" in case.want:
@@ -169,7 +169,7 @@ def check_add(table: Table, case: Case) -> Iterator[str]:
     """TestAddWorkload: is a workload taken, and by which LocalQueue is it remembered?"""
     fixtures, workload = table.fixtures, world.decode_workload(case.input["workload"])
     session = _session([world.decode(fixtures["cq"]), *world.decode_all(fixtures["queues"]), workload], case.gates)
-    state = session._settled
+    state = session._apply_noted_changes
     error = case.want.get("wantErr")
     found = queue_inadmissible_reason(state.setup, workload, state.config)
     wanted = None if error is None else _ERRORS[error["$error"]]
@@ -192,11 +192,11 @@ def check_push(table: Table, case: Case) -> Iterator[str]:
     queue = LocalQueue(namespace=workload.namespace, name=workload.queue, cluster_queue="q")
     session = _session([ClusterQueue(name="q"), queue], case.gates, now)
     session.apply(workload, now)
-    state = session._settled
+    state = session._apply_noted_changes
     popped = popped_from(state.workload_index.queue("q"))
     wanted = case.want.get("wantWorkload")
     yield from compare("popped", _told(popped), None if wanted is None else _conditions(wanted["Obj"]))
-    parked = {p.workload.key: _told(p) for p in session.pending("q") if p.inadmissible}
+    parked = {p.workload.key: _told(p) for p in session.pending_workloads("q") if p.inadmissible}
     expected = {
         key: _conditions(info["Obj"]) for key, info in (case.want.get("wantInAdmissibleWorkloads") or {}).items()
     }
@@ -226,7 +226,7 @@ def check_changed(table: Table, case: Case) -> Iterator[str]:
     queue = LocalQueue(namespace=updated.namespace, name="", cluster_queue="q")
     things: list[Object] = [ClusterQueue(name="q"), queue, first]
     session = _session(things, case.gates, now)
-    waiting = session._settled.workload_index.queue("q")
+    waiting = session._apply_noted_changes.workload_index.queue("q")
     popped = popped_from(waiting)
     assert popped is not None
     waiting.requeue(popped, RequeueReason.GENERIC, ready=True, more_flavors=False)
@@ -240,7 +240,7 @@ def check_progress(table: Table, case: Case) -> Iterator[str]:
     given, workload = case.input, world.decode_workload(table.shared["wl"])
     queue = LocalQueue(namespace=workload.namespace, name=workload.queue, cluster_queue="cq")
     session = _session([ClusterQueue(name="cq"), queue, workload], case.gates)
-    state = session._settled
+    state = session._apply_noted_changes
     request = state.workload_index.get(workload.key)
     assert isinstance(request, WorkloadRequest)
     recorded = given["recorded"]
@@ -289,7 +289,7 @@ def check_requeue(table: Table, case: Case) -> Iterator[str]:
 
 
 def _is_queued(session: KueueSession, workload: Workload) -> bool:
-    return isinstance(session._settled.workload_index.get(workload.key), WorkloadRequest)
+    return isinstance(session._apply_noted_changes.workload_index.get(workload.key), WorkloadRequest)
 
 
 def check_heads(table: Table, case: Case) -> Iterator[str]:
@@ -301,10 +301,12 @@ def check_heads(table: Table, case: Case) -> Iterator[str]:
     ]
     workloads = [world.decode_workload(document) for document in case.input.get("workloads") or ()]
     session = _session([*queues, *world.decode_all(table.fixtures["queues"]), *workloads], case.gates)
-    state = session._settled
+    state = session._apply_noted_changes
     assigned = {_key(w.key): _key(w.local_queue) for w in workloads if _is_queued(session, w)}
     yield from compare("wantAssigned", assigned, dict(case.want.get("wantAssigned") or {}))
-    heads = [found.workload.name for rules in state.setup.queues.values() if (found := head(state, rules)) is not None]
+    heads = [
+        found.workload.name for rules in state.setup.queues.values() if (found := next_head(state, rules)) is not None
+    ]
     yield from compare("wantWorkloads", sorted(heads), sorted(case.want.get("wantWorkloads") or ()))
 
 
@@ -313,7 +315,7 @@ def check_listing(table: Table, case: Case) -> Iterator[str]:
     fixtures = table.fixtures
     names = ("clusterQueues", "queues", "workloads")
     session = _session([thing for name in names for thing in world.decode_all(fixtures[name])], case.gates)
-    got = [(_key(p.workload.key), p.workload.queue) for p in session.pending(case.input["cqName"])]
+    got = [(_key(p.workload.key), p.workload.queue) for p in session.pending_workloads(case.input["cqName"])]
     want = [world.decode_workload(info["Obj"]) for info in case.want.get("wantPendingWorkloadsInfo") or ()]
     yield from compare("wantPendingWorkloadsInfo", got, [(_key(w.key), w.queue) for w in want])
 
@@ -327,10 +329,10 @@ def check_stable(table: Table, case: Case) -> Iterator[str]:
     for name in ("workloads", "inadmissibleWorkloads"):
         for document in given.get(name) or ():
             session.apply(world.decode_workload(document), now)
-    first = [p.workload.key for p in session.pending("q")]
+    first = [p.workload.key for p in session.pending_workloads("q")]
     yield from compare("how many", len(first), sum(len(given.get(name) or ()) for name in given))
     for _ in range(9):
-        yield from compare("order", [p.workload.key for p in session.pending("q")], first)
+        yield from compare("order", [p.workload.key for p in session.pending_workloads("q")], first)
 
 
 def check_waking(table: Table, case: Case) -> Iterator[str]:
@@ -340,14 +342,14 @@ def check_waking(table: Table, case: Case) -> Iterator[str]:
     session = _session([thing for name in names for thing in world.decode_all(given.get(name))], case.gates, now)
     for document in given.get("workloads") or ():
         session.apply(world.decode_workload(document), now)
-    state = session._settled
+    state = session._apply_noted_changes
     for name in state.setup.queues:
         waiting = state.workload_index.queue(name)
         while (popped := popped_from(waiting)) is not None:
             waiting.requeue(popped, RequeueReason.GENERIC, ready=True, more_flavors=False)
     parked = _waiting(session, parked=True)
-    state.due.update(dict.fromkeys(given["cqNames"]))
-    trees = {tuple(state.tree_of(name)) for name in given["cqNames"]} - {()}
+    state.due_trees.update(dict.fromkeys(given["cqNames"]))
+    trees = {tuple(state.queues_in_tree(name)) for name in given["cqNames"]} - {()}
     session.requeue_inadmissible(now)
     after = _waiting(session, parked=True)
     yield from compare(
@@ -363,8 +365,8 @@ def check_waking(table: Table, case: Case) -> Iterator[str]:
 def _waiting(session: KueueSession, *, parked: bool) -> dict[str, list[str]]:
     """ClusterQueue → who waits there, or is parked."""
     found = {
-        name: sorted(p.workload.key for p in session.pending(name) if p.inadmissible == parked)
-        for name in session._settled.setup.queues
+        name: sorted(p.workload.key for p in session.pending_workloads(name) if p.inadmissible == parked)
+        for name in session._apply_noted_changes.setup.queues
     }
     return {name: keys for name, keys in found.items() if keys}
 
@@ -391,9 +393,9 @@ def check_unadmitted(table: Table, case: Case) -> Iterator[str]:
     """TestUpdateUnadmittedWorkload: in which words a workload is counted as not admitted, and where."""
     workload = world.decode_workload(case.input["workload"])
     session = _session([world.decode(table.fixtures["cq"]), world.decode(table.fixtures["lq"]), workload], case.gates)
-    why = conditions.unadmitted(workload)
+    why = conditions.unadmitted_reason(workload)
     got = {
-        "ClusterQueue": session._settled.setup.cluster_queue_of(workload.local_queue),
+        "ClusterQueue": session._apply_noted_changes.setup.cluster_queue_of(workload.local_queue),
         "LocalQueueName": workload.queue,
         "LocalQueueNamespace": workload.namespace,
         "Reason": why.reason if why is not None else "",
@@ -411,17 +413,19 @@ def check_second_pass(table: Table, case: Case) -> Iterator[str]:
         w.local_queue: LocalQueue(namespace=w.namespace, name=w.queue, cluster_queue="tas-main") for w in workloads
     }
     config = KueueConfig(gates=case.gates)
-    state = world.session(config, [ClusterQueue(name="tas-main"), *doors.values(), *first.values()], now)._settled
+    state = world.session(
+        config, [ClusterQueue(name="tas-main"), *doors.values(), *first.values()], now
+    )._apply_noted_changes
     state.second_passes.clear()
     for workload in workloads:
-        note(state, state.workload_index.id_of(workload.key), workload)
+        schedule_second_pass(state, state.workload_index.id_of(workload.key), workload)
     if given.get("updateWorkload") is not None:
         update = world.decode_workload(given["updateWorkload"])
-        queued = note(state, state.workload_index.id_of(update.key), update, 1)
+        queued = schedule_second_pass(state, state.workload_index.id_of(update.key), update, 1)
         if case.want.get("wantUpdateQueued") is not None:
             yield from compare("wantUpdateQueued", queued, case.want["wantUpdateQueued"])
     state.now = now + parse_span(given["passTime"])
-    ready = [holding.key for holding, _ in take_due(state)]
+    ready = [holding.key for holding, _ in take_due_second_passes(state)]
     yield from compare("wantReady", ready, sorted(case.want.get("wantReady") or ()))
 
 

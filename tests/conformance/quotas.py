@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare, share, share_text
+from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare, share_of, share_text
 from gpuconsole.scheduling.kueue.pod_resources import Holding
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.state import KueueState
@@ -58,7 +58,7 @@ def check_share(table: Table, case: Case) -> Iterator[str]:
         trial = books.copy()
         if extra:
             trial.add(node, extra)
-        got[name, node < len(books.tree.cohorts)] = _result(trial, share(trial, node))
+        got[name, node < len(books.tree.cohorts)] = _result(trial, share_of(trial, node))
     listed = case.want["want"]
     wanted = {
         (e["Name"], bool(e.get("NodeType"))): (e.get("DrValue", 0), e.get("DrName", ""), bool(e.get("Borrowing")))
@@ -78,7 +78,7 @@ def check_borrowing(table: Table, case: Case) -> Iterator[str]:
     documents = [variables[name] for name in ("lendingCQ", "cq") if name in variables]
     own = variables["cq"]["metadata"]["name"]
     books = _books(documents, {own: given.get("usage") or {}})
-    found = share(books, books.tree.queues[own])
+    found = share_of(books, books.tree.queues[own])
     asked = {books.tree.numbers[_column(key)] for key, amount in (given.get("requestedFRs") or {}).items() if amount}
     yield from compare("wantBorrowing", bool(found.borrowed), case.want["wantBorrowing"])
     on_requested = not asked.isdisjoint(found.borrowed)
@@ -100,11 +100,13 @@ def check_snapshot(table: Table, case: Case) -> Iterator[str]:
     documents = [*(fixtures.get("flavors") or ()), *(fixtures.get("cohorts") or ()), *fixtures["clusterQueues"]]
     workloads = [world.decode_workload(document) for document in fixtures["workloads"]]
     state = world.state(KueueConfig(gates=case.gates), [*world.decode_all(documents), *workloads], 0)
-    everyone = {record.workload.name: record for record in state.workload_index.all() if isinstance(record, Holding)}
+    everyone = {
+        record.workload.name: record for record in state.workload_index.all_queues() if isinstance(record, Holding)
+    }
     for key in case.input.get("remove") or ():
-        state.snapshot.remove(everyone[key.split("/")[-1]])
+        state.snapshot.remove_holding(everyone[key.split("/")[-1]])
     for key in case.input.get("add") or ():
-        state.snapshot.add(everyone[key.split("/")[-1]])
+        state.snapshot.add_holding(everyone[key.split("/")[-1]])
     manager = case.want["want"]["Manager"]
     yield from _nodes(state, manager.get("cohorts") or {}, state.setup.tree.cohorts)
     yield from _nodes(state, manager["clusterQueues"], state.setup.tree.queues)
@@ -137,7 +139,7 @@ def check_ancestors(table: Table, case: Case) -> Iterator[str]:
     else:
         start = given.get("cohortName") or next(iter(cohorts.values()), "")
     tree = world.state(KueueConfig(), things, 0).setup.tree
-    yield from compare("wantErr", start in tree.broken, bool(case.want.get("wantErr")))
+    yield from compare("wantErr", start in tree.in_cycle, bool(case.want.get("wantErr")))
     names: list[str] = []
     if start in tree.cohorts:
         names = [start, *(tree.names[node] for node in tree.paths[tree.cohorts[start]])]

@@ -9,7 +9,7 @@ from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue.conditions import checks_for, synced
+from gpuconsole.scheduling.kueue.conditions import required_checks, sync_checks
 from gpuconsole.scheduling.kueue.config import KueueConfig, WaitForPodsReady
 from gpuconsole.scheduling.kueue.workload_controller import ReconcileResult, pods_ready_timeout, reconcile
 from tests.conformance import world
@@ -36,14 +36,14 @@ def _look(table: Table, case: Case, gates: Mapping[str, bool]) -> Iterator[str]:
     wanted = case.want.get("wantWorkloadUseMergePatch") or case.want.get("wantWorkload")
     if wanted is not None:
         want = world.decode_workload(wanted)
-        expected = want if config.granular else unobserved(want, before)
-        got = outcome.marked(now)
+        expected = want if config.has_granular_reasons else unobserved(want, before)
+        got = outcome.with_deactivation(now)
         yield from compare("wantWorkload", None if got is None else comparable(got), comparable(expected))
     yield from compare("wantEvents", _told(outcome), _expected(case))
     again = (case.want.get("wantResult") or {}).get("RequeueAfter", "0s")
-    yield from compare("wantResult", outcome.again, parse_span(again))
+    yield from compare("wantResult", outcome.reconcile_after, parse_span(again))
     if case.want.get("wantWorkloadsInQueue") is not None:
-        pending = [waiting for waiting in session.pending("cq") if waiting.workload.key == before.key]
+        pending = [waiting for waiting in session.pending_workloads("cq") if waiting.workload.key == before.key]
         yield from compare("wantWorkloadsInQueue", len(pending), case.want["wantWorkloadsInQueue"])
 
 
@@ -122,7 +122,7 @@ def check_synced(table: Table, case: Case) -> Iterator[str]:
     """TestReconcileSyncAdmissionChecks: the checks that a workload has, by its queue."""
     workload, queue = world.decode_workload(case.input["wl"]), world.decode(case.input["cq"])
     assert isinstance(queue, ClusterQueue)
-    got = synced(workload.checks, checks_for(workload, queue), 0)
+    got = sync_checks(workload.checks, required_checks(workload, queue), 0)
     body = {"metadata": {"name": "any"}, "status": {"admissionChecks": case.want.get("wantChecks") or []}}
     wanted = world.decode_workload(body).checks
     yield from compare("wantChecks", [replace(c, since=None) for c in got], [replace(c, since=None) for c in wanted])

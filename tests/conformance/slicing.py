@@ -126,16 +126,16 @@ def check_ensure(table: Table, case: Case) -> Iterator[str]:
     client, want = _CLIENTS[case.name], case.want.get("want") or {}
     existing = [world.decode_workload(_document(part, table.fixtures["now"])) for part in client.slices]
     existing = [_in_default(workload) for workload in existing]
-    plan = slices.ensure(existing, _pod_sets(case.input["args"].get("jobPodSets")))
-    refused = (plan.edited and not client.edits) or (bool(plan.endings) and not client.endings)
+    plan = slices.plan_slices(existing, _pod_sets(case.input["args"].get("jobPodSets")))
+    refused = (plan.is_edited and not client.edits) or (bool(plan.endings) and not client.endings)
     yield from compare("error", refused, want.get("error", False))
-    yield from compare("compatible", plan.compatible, want.get("compatible", False))
+    yield from compare("compatible", plan.is_compatible, want.get("compatible", False))
     if refused:
         return
     wanted = want.get("workload")
-    got = _known(plan.keep) if plan.keep is not None else None
+    got = _known(plan.current) if plan.current is not None else None
     yield from compare("workload", got, _known(world.decode_workload(wanted)) if wanted else None)
-    yield from compare("edited", plan.edited, wanted is not None and wanted["metadata"]["resourceVersion"] == "2")
+    yield from compare("edited", plan.is_edited, wanted is not None and wanted["metadata"]["resourceVersion"] == "2")
 
 
 def _in_default(workload: Workload) -> Workload:
@@ -150,7 +150,7 @@ def check_normalize(table: Table, case: Case) -> Iterator[str]:
     """TestNormalizeActiveSlices: which slice stays, and that all others but one with quota are finished."""
     given = [world.decode_workload(document) for document in case.input["workloads"]]
     want = case.want.get("want") or {}
-    selected, endings = slices.normalize(given)
+    selected, endings = slices.normalise_slices(given)
     yield from compare("survivor", selected.name if selected is not None else "", want.get("survivor", ""))
     kept = {want.get("survivor"), want.get("keptAdmitted")}
     finished = {ending.workload.name for ending in endings}
@@ -169,7 +169,7 @@ def check_not_finished(table: Table, case: Case) -> Iterator[str]:
     ]
     owner = wanted[0].owner if wanted else "Job/default/test"
     listed = sorted([*wanted, *others], key=lambda workload: workload.name)
-    yield from compare("want", slices.not_finished(listed, owner), wanted)
+    yield from compare("want", slices.unfinished_slices(listed, owner), wanted)
 
 
 def _finished(workload: Workload) -> Workload:
@@ -180,8 +180,8 @@ def _finished(workload: Workload) -> Workload:
 def check_latest(table: Table, case: Case) -> Iterator[str]:
     """TestFindLatestActiveWorkload: the newest slice with quota."""
     given = [world.decode_workload(document) for document in case.input.get("workloads") or ()]
-    listed = slices.not_finished(given, given[0].owner) if given else []
-    latest = slices.latest_active(listed)
+    listed = slices.unfinished_slices(given, given[0].owner) if given else []
+    latest = slices.latest_active_slice(listed)
     yield from compare("want", latest.name if latest is not None else "", case.want["want"])
 
 
@@ -203,7 +203,7 @@ def check_key(table: Table, case: Case) -> Iterator[str]:
 def check_scaled_down(table: Table, case: Case) -> Iterator[str]:
     """TestScaledDown: fewer pods, and nowhere more."""
     given = case.input["args"]
-    got = slices.scaled_down(given.get("oldCounts") or {}, given.get("newCounts") or {})
+    got = slices.is_scaled_down(given.get("oldCounts") or {}, given.get("newCounts") or {})
     yield from compare("want", got, case.want["want"])
 
 
@@ -235,7 +235,7 @@ def _holding(workload: Workload) -> Holding:
         timestamp=0,
         reserved_at=0,
         evicted=False,
-        uses=(),
+        usage=(),
         columns=frozenset(),
         rank=(True, 0, 0, ""),
     )

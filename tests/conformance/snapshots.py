@@ -30,7 +30,7 @@ def check_snapshot(table: Table, case: Case) -> Iterator[str]:
         return
     want = case.want.get("wantSnapshot") or {}
     manager = want.get("Manager") or {}
-    state = session._settled
+    state = session._apply_noted_changes
     active = {name: rules for name, rules in state.setup.queues.items() if rules.active}
     yield from compare("queues", sorted(active), sorted(manager.get("clusterQueues") or {}))
     inactive = sorted(state.setup.queues.keys() - active.keys())
@@ -47,7 +47,7 @@ def check_snapshot(table: Table, case: Case) -> Iterator[str]:
 
 
 def _queue(session: KueueSession, name: str, wanted: Document) -> Iterator[str]:
-    state = session._settled
+    state = session._apply_noted_changes
     queue = state.setup.queues[name].queue
     groups = [(sorted(g.covered_resources), [f.name for f in g.flavors]) for g in queue.resource_groups]
     listed = [(sorted(g["CoveredResources"]), g["Flavors"]) for g in wanted.get("ResourceGroups") or ()]
@@ -80,7 +80,7 @@ def _node(session: KueueSession, node: int, wanted: Document, name: str) -> Iter
     if node < 0:
         yield f"{name} is not in the tree"
         return
-    state = session._settled
+    state = session._apply_noted_changes
     tree, books = state.setup.tree, state.snapshot.usage
     resources = wanted.get("ResourceNode") or {}
     quotas = resources.get("Quotas") or {}
@@ -109,13 +109,13 @@ def _places(session: KueueSession, given: Document, wanted: Mapping[str, Mapping
     """What flavors that share nodes see of each other's pods."""
     for document in given.get("relabeledFlavors") or ():
         session.apply(world.decode(document), 0)
-    state = session._settled
-    state.snapshot.sites.add(
+    state = session._apply_noted_changes
+    state.snapshot.topology_usage.add_usage(
         TopologyUsage(flavor, tuple(used["Values"]), used["Count"], used["SinglePodRequests"])
         for flavor, listed in (given.get("tasFlavorUsage") or {}).items()
         for used in listed
     )
-    sites = state.context().snapshot.sites
+    sites = state.context().snapshot.topology_usage
     got = {}
     for flavor in wanted:
         used = {values: sites.used[flavor][leaf] for values, leaf in sites.topologies[flavor].leaves.items()}

@@ -9,9 +9,9 @@ from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
 from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage, WorkloadRequest
-from gpuconsole.scheduling.kueue.topology.demand import Replacing, TasPodSetRequest, replacing
+from gpuconsole.scheduling.kueue.topology.demand import NodeReplacement, TasPodSetRequest, node_replacement
 from gpuconsole.scheduling.kueue.topology.layout import TasUsage
-from gpuconsole.scheduling.kueue.topology.tas_assignment import TopologyPlacements, find_places
+from gpuconsole.scheduling.kueue.topology.tas_assignment import TopologyPlacements, find_topology_placements
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 
@@ -53,7 +53,7 @@ def check_replacement(table: Table, case: Case) -> Iterator[str]:
 
 
 def _find(demands: list[TasPodSetRequest], sites: TasUsage, config: KueueConfig) -> TopologyPlacements:
-    return find_places({_FLAVOR: demands}, sites, gates=Gates(config).layouts, empty=False)
+    return find_topology_placements({_FLAVOR: demands}, sites, gates=Gates(config).layouts, empty=False)
 
 
 def _compare(name: str, placed: TopologyPlacements, sites: TasUsage, want: Document) -> Iterator[str]:
@@ -74,18 +74,18 @@ def _sites(given: Document, config: KueueConfig) -> TasUsage:
     flavors = [ResourceFlavor(name=name, node_labels=labels, topology="default") for name in (_FLAVOR, _SIBLING)]
     state = world.state(config, [topology, *nodes, *flavors, *pods], 0)
     seen = Gates(config).layouts.overlapping and state.setup.topologies[_FLAVOR].hostnames
-    state.snapshot.sites.add(
+    state.snapshot.topology_usage.add_usage(
         _place(_SIBLING if seen else _FLAVOR, used)
         for used in given.get("priorFlavorUsage" if seen else "priorOwnUsage") or ()
     )
-    state.snapshot.sites.add(
+    state.snapshot.topology_usage.add_usage(
         TopologyUsage(
             _SIBLING, tuple(domain.split(",")), 1, {name: amount for name, amount in used.items() if name != "pods"}
         )
         for domain, used in (given.get("aggregatedDomainUsages") or {}).items()
         if seen
     )
-    return state.snapshot.for_cycle(overlapping=seen).sites
+    return state.snapshot.for_cycle(overlapping=seen).topology_usage
 
 
 def _place(flavor: str, used: Document) -> TopologyUsage:
@@ -121,11 +121,11 @@ def _demand(listed: Document, workload: Workload | None, config: KueueConfig) ->
     )
 
 
-def _replacing(pod_set: str, workload: Workload | None, config: KueueConfig) -> Replacing | None:
+def _replacing(pod_set: str, workload: Workload | None, config: KueueConfig) -> NodeReplacement | None:
     if workload is None or workload.admission is None:
         return None
     existing = next(one.topology for one in workload.admission.pod_sets if one.name == pod_set)
-    return replacing(WorkloadRequest(workload, 0, "", config).as_admitted(config), existing)
+    return node_replacement(WorkloadRequest(workload, 0, "", config).as_admitted(config), existing)
 
 
 def _assigned(document: Document | None) -> tuple[TopologyDomain, ...] | None:

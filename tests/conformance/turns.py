@@ -12,7 +12,7 @@ from gpuconsole.model.resources import BILLIONTH, parse_quantity
 from gpuconsole.scheduling.kueue import afs_charges
 from gpuconsole.scheduling.kueue import workload_index as afs_usage
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
-from gpuconsole.scheduling.kueue.scheduler import head
+from gpuconsole.scheduling.kueue.scheduler import next_head
 from gpuconsole.scheduling.kueue.state import KueueState
 from gpuconsole.scheduling.kueue.workload_index import LocalQueueUsage
 from tests.conformance import world
@@ -78,7 +78,7 @@ def check_head(table: Table, case: Case) -> Iterator[str]:
     things = [replace(door, cluster_queue=queue.name, consumed=_fine(used.get(key))) for key, door in doors.items()]
     config = KueueConfig(admission_fair_sharing=_settings(given.get("afsConfig")), gates=case.gates)
     state = world.state(config, [queue, *things, *workloads], 0)
-    first = head(state, state.setup.queues[queue.name])
+    first = next_head(state, state.setup.queues[queue.name])
     want = world.decode_workload(case.want["wantWl"])
     yield from compare("wantWl", None if first is None else first.workload, want)
 
@@ -88,7 +88,7 @@ def check_charges(table: Table, case: Case) -> Iterator[str]:
     given = case.input
     config = KueueConfig(admission_fair_sharing=_settings(given.get("afsConfig")), gates=case.gates)
     queue = ClusterQueue(name="cq", admission_mode=given.get("admissionMode") or "")
-    got = afs_charges.charges(config, queue, world.decode_workload(given["wl"]))
+    got = afs_charges.adds_penalty(config, queue, world.decode_workload(given["wl"]))
     yield from compare("want", got, case.want["want"])
 
 
@@ -100,9 +100,9 @@ def check_penalties(table: Table, case: Case) -> Iterator[str]:
             ledger = afs_usage.with_penalty(ledger, operation["wl"], _fine(operation["push"]))
         else:
             ledger = afs_usage.without_penalty(ledger, operation["wl"])
-    yield from compare("wantHas", any(ledger.penalty.values()), case.want["wantHas"])
+    yield from compare("wantHas", any(ledger.total_penalty.values()), case.want["wantHas"])
     for name, milli in (case.want.get("wantMilli") or {}).items():
-        yield from compare(f"{name} in milli", ledger.penalty.get(name, 0), milli * (BILLIONTH // 1000))
+        yield from compare(f"{name} in milli", ledger.total_penalty.get(name, 0), milli * (BILLIONTH // 1000))
 
 
 def check_consumed(table: Table, case: Case) -> Iterator[str]:
@@ -112,10 +112,10 @@ def check_consumed(table: Table, case: Case) -> Iterator[str]:
     assert settings is not None
     ledger = _ledger(entry) if entry is not None else LocalQueueUsage(updated=now)
     ledger = afs_usage.with_penalty(ledger, "ns/wl", _fine({"cpu": "2"}))
-    ledger = afs_usage.settled(ledger, "ns/wl", {}, now, settings.usage_half_life)
+    ledger = afs_usage.with_converted_penalty(ledger, "ns/wl", {}, now, settings.usage_half_life)
     want = case.want.get("wantLastUpdate")
     yield from compare("wantCPUMilli", ledger.consumed["cpu"], case.want["wantCPUMilli"] * (BILLIONTH // 1000))
-    yield from compare("wantStatusAccounted", ledger.seeded, bool(case.want.get("wantStatusAccounted")))
+    yield from compare("wantStatusAccounted", ledger.has_reported_usage, bool(case.want.get("wantStatusAccounted")))
     yield from compare("wantLastUpdate", ledger.updated, now if want is None else world.clock(want))
     yield from compare("penalties", dict(ledger.penalties), {})
 
@@ -124,7 +124,7 @@ def _ledger(entry: Document) -> LocalQueueUsage:
     return LocalQueueUsage(
         updated=world.clock(entry["LastUpdate"]),
         consumed=_fine(entry.get("Resources")),
-        seeded=bool(entry.get("StatusAccounted")),
+        has_reported_usage=bool(entry.get("StatusAccounted")),
     )
 
 
@@ -148,7 +148,7 @@ def check_drops(table: Table, case: Case) -> Iterator[str]:
     state = _updated(config, things, case, {"cpu": "2"}, world.clock(table.fixtures["now"]))
     for door, pending in (case.want.get("wantPendingOn") or {}).items():
         ledger = state.local_queue_usage.get(door)
-        yield from compare(f"pending on {door}", ledger is not None and any(ledger.penalty.values()), pending)
+        yield from compare(f"pending on {door}", ledger is not None and any(ledger.total_penalty.values()), pending)
     yield from compare("ledgers", list(state.local_queue_usage), ["ns/lq"])
 
 
@@ -156,15 +156,15 @@ def _updated(config: KueueConfig, things: list[Any], case: Case, penalty: Docume
     """What a session knows after a workload that has a pending penalty changed from `oldWl` to `newWl`."""
     old, new = (world.decode_workload(case.input[name]) for name in ("oldWl", "newWl"))
     session = world.session(config, [*things, old], now)
-    afs_charges.add_penalty(session._settled, old, _fine(penalty))
+    afs_charges.add_penalty(session._apply_noted_changes, old, _fine(penalty))
     session.apply(new, now)
-    return session._settled
+    return session._apply_noted_changes
 
 
 def check_decay(table: Table, case: Case) -> Iterator[str]:
     """TestCalculateDecayedConsumed…: five minutes of a large usage, with a half-life of a week; exact."""
     usage = _fine({"memory": case.input["value"]})
-    got = afs_usage.decayed({}, usage, 5 * MINUTE, 168 * HOUR)
+    got = afs_usage.decayed_usage({}, usage, 5 * MINUTE, 168 * HOUR)
     yield from compare("consumed", got, _fine(case.variables["consumed"]))
     if got["memory"] <= 0:
         yield "nothing was consumed"
@@ -174,7 +174,7 @@ def check_usage(table: Table, case: Case) -> Iterator[str]:
     """TestCalculateUsage…: one number of consumption, penalties and weights."""
     given = case.input
     consumed, penalty = _fine(given.get("consumed")), _fine(given.get("penalty"))
-    got = afs_usage.usage(consumed, penalty, given.get("lqWeight", 0), given.get("resWeights") or {})
+    got = afs_usage.comparable_usage(consumed, penalty, given.get("lqWeight", 0), given.get("resWeights") or {})
     want = case.want.get("wantUsage", float(table.shared.get("got", "nan")) if "wantUsage" not in case.want else 0)
     yield from compare("usage", got, want)
 
@@ -197,7 +197,7 @@ def check_queue_usage(table: Table, case: Case) -> Iterator[str]:
     state = world.state(KueueConfig(admission_fair_sharing=settings, gates=case.gates), [], 0)
     workload = world.decode_workload(table.shared["wl"])
     state.local_queue_usage[workload.local_queue] = LocalQueueUsage(updated=0, consumed=_fine({"cpu": "10"}))
-    yield from compare("wantUsage", state.used_lately(workload.local_queue), case.want["wantUsage"])
+    yield from compare("wantUsage", state.recent_usage_of(workload.local_queue), case.want["wantUsage"])
 
 
 CHECKS: dict[str, Check] = {

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.fair_sharing import LOG, DominantResourceShare, LogRecord, ShareComparison
+from gpuconsole.scheduling.kueue.fair_sharing import LOGGER, DominantResourceShare, LogRecord, ShareComparison
 from gpuconsole.scheduling.kueue.pod_resources import Holding
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
 from gpuconsole.scheduling.kueue.preemption.fair_sharing import FairPreemption
@@ -32,15 +32,15 @@ class _Kept(logging.Handler):
         self.told.append(record.args[0])
 
     def __enter__(self) -> "_Kept":
-        self._before = LOG.level, LOG.propagate
-        LOG.setLevel(self._level)
-        LOG.propagate = False
-        LOG.addHandler(self)
+        self._before = LOGGER.level, LOGGER.propagate
+        LOGGER.setLevel(self._level)
+        LOGGER.propagate = False
+        LOGGER.addHandler(self)
         return self
 
     def __exit__(self, *problem: object) -> None:
-        LOG.removeHandler(self)
-        LOG.level, LOG.propagate = self._before
+        LOGGER.removeHandler(self)
+        LOGGER.level, LOGGER.propagate = self._before
 
 
 def _queue(name: str, weight: str | None, preemption: Document | None = None) -> Document:
@@ -87,8 +87,12 @@ def _fixture(listed: Sequence[Document]) -> tuple[PreemptionSearch, list[Holding
         for number in range(1, cq["candidates"] + 1)
     ]
     state, search = _search(queues, held, "3")
-    search.usage.add(search.rules.node, search.uses)
-    known = {holding.workload.name: holding for cq in listed for holding in state.workload_index.ranked(cq["name"])}
+    search.usage.add(search.rules.node, search.requested)
+    known = {
+        holding.workload.name: holding
+        for cq in listed
+        for holding in state.workload_index.holdings_in_preemption_order(cq["name"])
+    }
     return search, [known[document["metadata"]["name"]] for document in held]
 
 
@@ -100,13 +104,15 @@ class _Scripted(FairPreemption):
         self._passing = passing
         self._seen = 0
 
-    def _allows(self, mine: DominantResourceShare, theirs: DominantResourceShare, after: DominantResourceShare) -> bool:
+    def _strategy_allows(
+        self, mine: DominantResourceShare, theirs: DominantResourceShare, after: DominantResourceShare
+    ) -> bool:
         self._seen += 1
         return self._seen == self._passing
 
     @property
     def spared(self) -> list[Holding]:
-        return self._retry
+        return self._skipped
 
 
 def check_first(table: Table, case: Case) -> Iterator[str]:
@@ -123,9 +129,9 @@ def check_first(table: Table, case: Case) -> Iterator[str]:
         yield from compare("spared", len(trade.spared), len(candidates))
     if want.get("wantEvaluationsByCQ"):
         yield from compare("evaluations", _by_queue(kept.told), want["wantEvaluationsByCQ"])
-        yield from compare("nobody passed", [judged for judged in _all(kept.told) if judged.passed], [])
+        yield from compare("nobody passed", [judged for judged in _all(kept.told) if judged.is_allowed], [])
     if want.get("wantStrategyPassed"):
-        got = [judged.passed for judged in _all(kept.told)]
+        got = [judged.is_allowed for judged in _all(kept.told)]
         yield from compare("wantStrategyPassed", got, want["wantStrategyPassed"])
     if want.get("wantDRSJSONStrings"):
         yield from compare("wantTargetOldShare", {w.target_share for w in kept.told}, {want["wantTargetOldShare"]})

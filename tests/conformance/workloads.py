@@ -19,9 +19,15 @@ from gpuconsole.scheduling.kueue.pod_resources import (
     effective_priority,
     queue_timestamp,
 )
-from gpuconsole.scheduling.kueue.podset import counts_of, is_fewer, reclaim, reclaimed, with_counts
+from gpuconsole.scheduling.kueue.podset import (
+    capped_reclaimable_pods,
+    counts_of,
+    is_fewer,
+    with_counts,
+    with_reclaimable_pods,
+)
 from gpuconsole.scheduling.kueue.topology.demand import is_explicit
-from gpuconsole.scheduling.kueue.workloads import same_for_scheduling
+from gpuconsole.scheduling.kueue.workloads import is_same_for_scheduling
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 
@@ -74,14 +80,14 @@ def _compare_places(workload: Workload, config: KueueConfig, entry: Document) ->
         ],
         0,
     )
-    holding = session._settled.workload_index.get(workload.key)
+    holding = session._apply_noted_changes.workload_index.get(workload.key)
     assert isinstance(holding, Holding)
     wanted = [
         TopologyUsage(flavor, tuple(domain["Values"]), domain["Count"], domain["SinglePodRequests"])
         for flavor in flavors
         for domain in request["DomainRequests"]
     ]
-    yield from compare("DomainRequests", sorted(holding.places, key=lambda place: place.flavor), wanted)
+    yield from compare("DomainRequests", sorted(holding.topology_usage, key=lambda place: place.flavor), wanted)
 
 
 def _requests(workload: Workload, config: KueueConfig) -> dict[str, tuple[int, dict[str, int], dict[str, str]]]:
@@ -113,7 +119,7 @@ def check_rebuild(table: Table, case: Case) -> Iterator[str]:
         0,
     )
     session.apply(second, 0)
-    record = session._settled.workload_index.get(second.key)
+    record = session._apply_noted_changes.workload_index.get(second.key)
     assert isinstance(record, WorkloadRequest | Holding)
     wanted = {
         entry["Name"]: (entry.get("Count", 0), entry.get("Requests") or {}, entry.get("Flavors") or {})
@@ -145,7 +151,7 @@ def check_pending_flavors(table: Table, case: Case) -> Iterator[str]:
             result.choices[resource] = FlavorAssignment("", 0, FlavorAssignmentMode.FIT, 0)
             result.choices[resource].tried = index
         assignment.append(result)
-    yield from compare("wantPendingFlavors", assignment.resume is not None, case.want["wantPendingFlavors"])
+    yield from compare("wantPendingFlavors", assignment.resume_position is not None, case.want["wantPendingFlavors"])
 
 
 def check_counts(table: Table, case: Case) -> Iterator[str]:
@@ -170,7 +176,7 @@ def check_fewer(table: Table, case: Case) -> Iterator[str]:
 def check_reclaimed(table: Table, case: Case) -> Iterator[str]:
     """TestLimitReclaimablePodsToPodSetSizes: no more pods are given back than there are."""
     document = table.fixtures["wl"]
-    got = reclaimed(_named(document), _reported(case.input.get("reclaimablePods")))
+    got = capped_reclaimable_pods(_named(document), _reported(case.input.get("reclaimablePods")))
     yield from compare("want", got, _reported(case.want.get("want")))
 
 
@@ -180,7 +186,7 @@ def check_reclaiming(table: Table, case: Case) -> Iterator[str]:
         raise NotModelled("an API server that refuses a write")
     before = _named({**table.shared["workload"], "status": case.input.get("oldStatus") or {}})
     wanted = _named({**table.shared["workload"], "status": case.want["wantStatus"]})
-    yield from compare("wantStatus", reclaim(before, _reported(case.input["reclaimablePods"])), wanted)
+    yield from compare("wantStatus", with_reclaimable_pods(before, _reported(case.input["reclaimablePods"])), wanted)
 
 
 def _reported(documents: Any) -> dict[str, int]:
@@ -190,7 +196,7 @@ def _reported(documents: Any) -> dict[str, int]:
 def check_same_reclaimed(table: Table, case: Case) -> Iterator[str]:
     """TestReclaimablePodsAreEqual: a waiting workload is looked at anew if other pods are given back."""
     first, second = (_named({"status": {"reclaimablePods": case.input.get(name) or []}}) for name in ("a", "b"))
-    yield from compare("wantResult", same_for_scheduling(first, second), case.want["wantResult"])
+    yield from compare("wantResult", is_same_for_scheduling(first, second), case.want["wantResult"])
 
 
 def check_topology_request(table: Table, case: Case) -> Iterator[str]:
@@ -209,7 +215,7 @@ def check_shape(table: Table, case: Case) -> Iterator[str]:
 
 def check_hold(table: Table, case: Case) -> Iterator[str]:
     """TestIsOnHold: is the workload kept out of the queues?"""
-    yield from compare("want", conditions.on_hold(_named(case.input["wl"])), case.want["want"])
+    yield from compare("want", conditions.is_on_hold(_named(case.input["wl"])), case.want["want"])
 
 
 def check_reservation(table: Table, case: Case) -> Iterator[str]:
@@ -219,7 +225,7 @@ def check_reservation(table: Table, case: Case) -> Iterator[str]:
     reserved = want.condition("QuotaReserved")
     now = reserved.since if reserved is not None else 0
     before = _named(given["workload"])
-    got = conditions.reserve(before, world.admission(given["admission"]), _clock(before, want, now))
+    got = conditions.reserve_quota(before, world.admission(given["admission"]), _clock(before, want, now))
     yield from compare("want", world.comparable(got), world.comparable(want))
 
 
@@ -239,8 +245,8 @@ def check_admitted(table: Table, case: Case) -> Iterator[str]:
         **({"admission": given["admission"]} if given.get("admission") else {}),
     }
     before = _named({"status": status})
-    granular = KueueConfig(gates=case.gates).granular
-    after = conditions.admit(before, world.clock(table.fixtures["testTime"]), granular=granular)
+    granular = KueueConfig(gates=case.gates).has_granular_reasons
+    after = conditions.sync_admitted(before, world.clock(table.fixtures["testTime"]), granular=granular)
     yield from compare("wantChange", after is not before, case.want["wantChange"])
     if case.want.get("wantAdmittedTime"):
         yield from compare("wantAdmittedTime", after.past_execution // SECOND, case.want["wantAdmittedTime"])

@@ -81,7 +81,7 @@ def session(config: KueueConfig, things: Iterable[Object], now: Time) -> KueueSe
 
 def state(config: KueueConfig, things: Iterable[Object], now: Time) -> KueueState:
     """What such a session knows, for calls of what a cycle is made of."""
-    return session(config, things, now)._settled
+    return session(config, things, now)._apply_noted_changes
 
 
 def admission(document: Document) -> Admission:

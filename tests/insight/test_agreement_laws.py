@@ -93,13 +93,15 @@ def test_places_in_a_queue_are_those_of_the_engine(seed: int) -> None:
     rehearsal = random_rehearsal(seed)
     snapshot = _shown(rehearsal)
     for queue in snapshot.cluster_queues:
-        order = [waiting.workload.key for waiting in rehearsal.session.pending(queue)]
+        order = [waiting.workload.key for waiting in rehearsal.session.pending_workloads(queue)]
         shown = [waiting.workload.key for waiting in pending(snapshot, queue)]
         assert [positions(snapshot)[key] for key in shown] == list(range(1, len(shown) + 1))
         if shown != order:
             # A preemptor stays first also when another cycle told it something else: then no object says so.
             preemptor = order[0]
-            tried = {entry.request.workload.key: entry for entry in rehearsal.session.examine(rehearsal.now, preemptor)}
+            tried = {
+                entry.request.workload.key: entry for entry in rehearsal.session.examine_cycle(rehearsal.now, preemptor)
+            }
             assert tried[preemptor].preemptor
             said = snapshot.workloads[preemptor].condition("QuotaReserved")
             assert said is not None
@@ -193,7 +195,7 @@ def _the_ledger_is_that_of_the_queues(snapshot: Snapshot) -> None:
 
 def _shown(rehearsal: AdmissionSimulator) -> Snapshot:
     """What is there, as a cluster would show it."""
-    objects = rehearsal.session.setup.objects
+    objects = rehearsal.session.compiled_config.objects
     tables = (objects.cluster_queues, objects.cohorts, objects.local_queues, objects.flavors, objects.namespaces)
     things = [thing for table in tables for thing in table.values()]
     return world([*things, *rehearsal.workloads.values()], now=rehearsal.now)

@@ -20,7 +20,7 @@ from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, Histo
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.sim.telemetry import measure
+from gpuconsole.sim.telemetry import simulate_metrics
 from tests.insight.test_partition_costs import partitioned
 from tests.support.engine_clusters import MAKES, NUMBERS, about, deeds, fresh
 
@@ -67,7 +67,7 @@ def lives(draw: st.DrawFn) -> Life:
         events += simulation.drain()
         if measured:
             now = simulation.snapshot()
-            events += [Applied(now.time, replace(one, lasts=4 * MINUTE)) for one in measure(now, 7)]
+            events += [Applied(now.time, replace(one, lasts=4 * MINUTE)) for one in simulate_metrics(now, 7)]
     return Life(events, begin, simulation.now, simulation.snapshot())
 
 

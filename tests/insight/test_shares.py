@@ -146,7 +146,7 @@ def test_a_cohort_that_is_only_named_has_no_weight_and_who_gets_no_flavor_no_sha
 def test_asking_changes_nothing() -> None:
     session = engine(*WAITING)
     assert shares(session, START) == shares(session, START)
-    assert len(session.pending("a")) == 1
+    assert len(session.pending_workloads("a")) == 1
 
 
 def test_volcano_serves_the_queue_next_that_has_least_of_what_it_deserves() -> None:

@@ -470,7 +470,7 @@ def test_a_change_that_breaks_a_rule_is_refused(case: Change) -> None:
 def test_the_gates_have_the_defaults_that_the_scheduler_knows() -> None:
     from gpuconsole.scheduling.kueue import config
 
-    assert {name: config.DEFAULTS[name] for name in DEFAULTS} == DEFAULTS
+    assert {name: config.GATE_DEFAULTS[name] for name in DEFAULTS} == DEFAULTS
 
 
 TOPOLOGY_SLICE = {

@@ -14,8 +14,8 @@ from gpuconsole.model.jobs.workloads import (
     quota_release,
     starts_before_old_pods_end,
 )
-from gpuconsole.scheduling.kueue.config import DEFAULTS
-from gpuconsole.scheduling.kueue.configuration.validation import BUILT_IN
+from gpuconsole.scheduling.kueue.config import GATE_DEFAULTS
+from gpuconsole.scheduling.kueue.configuration.validation import BUILT_IN_INTEGRATIONS
 
 WITHOUT_ACTIVE_PODS = QuotaRelease.WITHOUT_ACTIVE_PODS
 PODS_STOPPED = QuotaRelease.PODS_STOPPED
@@ -54,7 +54,7 @@ def test_each_integration_releases_quota_by_its_own_rule(kind: str, rule: QuotaR
 
 
 def test_every_integration_of_kueue_has_a_rule() -> None:
-    assert {kind for kind, _, _ in BUILT_IN.values()} <= set(RULES)
+    assert {kind for kind, _, _ in BUILT_IN_INTEGRATIONS.values()} <= set(RULES)
 
 
 @pytest.mark.parametrize("kind", ["", "VolcanoJob"], ids=["Workload without a job", "kind without an integration"])
@@ -70,7 +70,7 @@ def test_fast_release_ignores_terminating_pods_of_pod_groups_only(kind: str, rul
 
 
 def test_fast_release_is_a_gate_of_kueue_that_is_off_by_default() -> None:
-    assert DEFAULTS[FAST_RELEASE_GATE] is False
+    assert GATE_DEFAULTS[FAST_RELEASE_GATE] is False
 
 
 @pytest.mark.parametrize(("kind", "rule"), RULES.items(), ids=list(RULES))

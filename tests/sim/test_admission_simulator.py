@@ -39,11 +39,11 @@ def test_what_would_become_of_a_workload_is_told_wherever_it_stands() -> None:
     fork = after(queue("q", 8), OLD)
     for arrival in (workload("first", "q", 4, created=2), workload("second", "q", 4, created=3)):
         fork.apply(arrival)
-    assert [entry.request.workload.name for entry in fork.session.examine(fork.now)] == ["first"]
-    (entry,) = fork.session.examine(fork.now, "team/second")
+    assert [entry.request.workload.name for entry in fork.session.examine_cycle(fork.now)] == ["first"]
+    (entry,) = fork.session.examine_cycle(fork.now, "team/second")
     assert (entry.request.workload.name, entry.status) == ("second", EntryStatus.ASSUMED)
-    assert [place.workload.name for place in fork.session.pending("q")] == ["first", "second"]
-    assert rehearsal.session.examine(rehearsal.now, "team/nobody") == []
+    assert [place.workload.name for place in fork.session.pending_workloads("q")] == ["first", "second"]
+    assert rehearsal.session.examine_cycle(rehearsal.now, "team/nobody") == []
 
 
 def test_what_is_followed_is_known_as_if_it_had_been_told_at_once() -> None:

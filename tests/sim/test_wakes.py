@@ -86,7 +86,7 @@ def test_look_alikes_of_a_parked_workload_are_parked_with_it_and_said_to_be() ->
         "red/alike-2": True,
     }
     assert simulation.session is not None
-    assert [p.inadmissible for p in simulation.session.pending("red")] == [True] * 4
+    assert [p.inadmissible for p in simulation.session.pending_workloads("red")] == [True] * 4
 
 
 def test_where_admission_is_blocked_the_next_comes_when_the_one_before_is_ready() -> None:

@@ -150,13 +150,13 @@ class World:
             name = decision.workload.removeprefix("team/")
             match decision:
                 case Admit():
-                    reserved = conditions.reserve(self.workloads[name], decision.admission, self.now)
-                    self.apply(conditions.admit(reserved, self.now))
+                    reserved = conditions.reserve_quota(self.workloads[name], decision.admission, self.now)
+                    self.apply(conditions.sync_admitted(reserved, self.now))
                     if decision.replaces:
                         self.finish(decision.replaces.removeprefix("team/"), wake=False)
                 case Refuse():
-                    granular = self.session.config.granular
-                    self.apply(conditions.take_refusal(self.workloads[name], decision, self.now, granular=granular))
+                    granular = self.session.config.has_granular_reasons
+                    self.apply(conditions.apply_refusal(self.workloads[name], decision, self.now, granular=granular))
         for decision in decisions:
             match decision:
                 case Preempt():
@@ -168,12 +168,12 @@ class World:
 
     def _evict(self, key: str, reason: str, message: str, rule: PreemptionRule | None = None) -> None:
         victim = self.workloads[key.removeprefix("team/")]
-        self.apply(conditions.release(conditions.evict(victim, reason, message, self.now, rule), self.now))
+        self.apply(conditions.release_quota(conditions.mark_evicted(victim, reason, message, self.now, rule), self.now))
 
     def settle(self, cycles: int = 30) -> None:
         """Run cycles until one decides nothing new."""
         for _ in range(cycles):
-            if not self.session.has_active:
+            if not self.session.has_heads:
                 return
             self.cycle()
             if not self.session.has_progressed:
@@ -191,7 +191,7 @@ class World:
         return self
 
     def finish(self, name: str, *, wake: bool = True) -> None:
-        self.apply(conditions.finish(self.workloads[name], "Succeeded", "done", self.now))
+        self.apply(conditions.mark_finished(self.workloads[name], "Succeeded", "done", self.now))
         if wake:
             self.session.requeue_inadmissible(self.now)
 
@@ -207,7 +207,8 @@ class World:
     def waiting(self, cluster_queue: str) -> list[str]:
         """Who waits, in order; those that are parked in brackets."""
         return [
-            f"({p.workload.name})" if p.inadmissible else p.workload.name for p in self.session.pending(cluster_queue)
+            f"({p.workload.name})" if p.inadmissible else p.workload.name
+            for p in self.session.pending_workloads(cluster_queue)
         ]
 
 

@@ -69,7 +69,7 @@ def resting(rehearsal: AdmissionSimulator, most: int = 400) -> Iterator[None]:
     rehearsal.requeue_inadmissible()
     for _ in range(most):
         before = _active(rehearsal)
-        if not rehearsal.session.has_active:
+        if not rehearsal.session.has_heads:
             return
         moved = any(isinstance(decision, Admit | Preempt) for decision in rehearsal.run_cycle())
         yield
@@ -78,8 +78,11 @@ def resting(rehearsal: AdmissionSimulator, most: int = 400) -> Iterator[None]:
 
 
 def _active(rehearsal: AdmissionSimulator) -> list[list[str]]:
-    names = sorted(rehearsal.session.setup.queues)
-    return [sorted(p.workload.key for p in rehearsal.session.pending(name) if not p.inadmissible) for name in names]
+    names = sorted(rehearsal.session.compiled_config.queues)
+    return [
+        sorted(p.workload.key for p in rehearsal.session.pending_workloads(name) if not p.inadmissible)
+        for name in names
+    ]
 
 
 def _capacity(random: Random, placed: bool) -> Iterator[Object]:

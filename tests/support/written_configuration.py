@@ -38,7 +38,7 @@ ALWAYS: Mapping[type[Struct], tuple[str, ...]] = {
 
 
 def as_document(configuration: KueueConfigurationForm) -> dict[str, Any]:
-    """Return the Configuration as a mapping for YAML or JSON, which `reading.read` accepts."""
+    """Return the Configuration as a mapping for YAML or JSON, which `reading.read_kueue_configuration` accepts."""
     return _mapping(configuration)
 
 

@@ -52,7 +52,7 @@ class Family:
         seen: dict[str, PendingReason] = {}
 
         def look(rehearsal: AdmissionSimulator) -> None:
-            entries = rehearsal.session.examine(rehearsal.now)
+            entries = rehearsal.session.examine_cycle(rehearsal.now)
             seen.clear()
             seen.update((entry.request.workload.key, dominant_blocker(entry)) for entry in entries)
 

@@ -93,9 +93,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "lanes that are opened again are looked for only behind those that were passed",
         f"{KUEUE}/cluster_queue.py",
-        "        closed, self.inadmissible_hashes = self.inadmissible_hashes, {}"
+        "        inadmissible_classes, self.inadmissible_hashes = self.inadmissible_hashes, {}"
         "\n        self._inadmissible_prefix.clear()",
-        "        closed, self.inadmissible_hashes = self.inadmissible_hashes, {}",
+        "        inadmissible_classes, self.inadmissible_hashes = self.inadmissible_hashes, {}",
         ("tests/scheduling/kueue/test_equivalence_queue.py",),
     ),
     Mutant(
@@ -108,8 +108,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a queue that borrows nothing hopes for its own workloads only",
         f"{KUEUE}/preemption/search.py",
-        "    return all(\n        usage.used(at, column) >=",
-        "    return any(\n        usage.used(at, column) <",
+        "    return all(\n        usage.usage_of(at, column) >=",
+        "    return any(\n        usage.usage_of(at, column) <",
         ("tests/scheduling/kueue/test_preemption_upper_bound.py",),
     ),
     Mutant(
@@ -164,8 +164,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "reclaim from queues within their nominal quota",
         f"{KUEUE}/preemption/classical.py",
-        "if node in spent or search.usage.within(node, search.columns):",
-        "if node in spent:",
+        "if node in excluded_nodes or search.usage.is_within_nominal(node, search.columns):",
+        "if node in excluded_nodes:",
         KUEUE_TESTS,
     ),
     Mutant(
@@ -185,7 +185,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "two heads take the same victim",
         f"{KUEUE}/processing.py",
-        "if _overlaps(entry, chosen):",
+        "if _overlaps(entry, chosen_victims):",
         "if False:",
         KUEUE_TESTS,
     ),
@@ -227,8 +227,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "StrictFIFO lets later workloads pass",
         f"{KUEUE}/cluster_queue.py",
-        "at_once = reason is not RequeueReason.NAMESPACE_MISMATCH if self._strict else reason in _AT_ONCE",
-        "at_once = reason in _AT_ONCE",
+        "at_once = reason is not RequeueReason.NAMESPACE_MISMATCH if self._strict else reason in _RETRIED_AT_ONCE",
+        "at_once = reason in _RETRIED_AT_ONCE",
         KUEUE_TESTS,
     ),
     Mutant(
@@ -241,7 +241,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a workload that others of its cycle came before stays inadmissible in forks of a live cluster",
         f"{KUEUE}/observation.py",
-        "elif is_tried_again(new.message):",
+        "elif is_retried_next_cycle(new.message):",
         "elif False:",
         INADMISSIBLE_TESTS,
     ),
@@ -311,35 +311,35 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what a LocalQueue used never fades",
         f"{KUEUE}/workload_index.py",
-        "return summed(times(consumed, 1 - rate), times(usage, rate))",
-        "return summed(consumed, times(usage, rate))",
+        "return sum_amounts(multiply(consumed, 1 - rate), multiply(usage, rate))",
+        "return sum_amounts(consumed, multiply(usage, rate))",
         KUEUE_TESTS,
     ),
     Mutant(
         "a reservation costs its LocalQueue no entry penalty",
         f"{KUEUE}/afs_charges.py",
-        "if settings is None or not charges(state.config, rules.queue, request.workload):",
+        "if settings is None or not adds_penalty(state.config, rules.queue, request.workload):",
         "if True:",
         KUEUE_TESTS,
     ),
     Mutant(
         "the second pass never slows down",
         f"{KUEUE}/workloads.py",
-        "return min(_LONGEST_PAUSE, SECOND << min(round - 1, 5))",
+        "return min(_MAX_SECOND_PASS_DELAY, SECOND << min(round - 1, 5))",
         "return SECOND",
         KUEUE_TESTS,
     ),
     Mutant(
         "a replaced node may be in any rack, whatever was required",
         f"{KUEUE}/topology/tas_assignment.py",
-        "return _above(domains, staying[0], domains.levels.index(key))",
+        "return _domain_above(domains, remaining[0], domains.levels.index(key))",
         "return ()",
         KUEUE_TESTS,
     ),
     Mutant(
         "a workload whose node has no replacement waits instead of being evicted",
         f"{KUEUE}/processing.py",
-        "        and context.gates.fail_fast\n        and on_failed_node(entry.request.workload)\n",
+        "        and context.gates.fail_fast\n        and is_on_failed_node(entry.request.workload)\n",
         "        and False\n",
         KUEUE_TESTS,
     ),
@@ -374,8 +374,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the back-off after pods were not ready in time does not grow",
         f"{KUEUE}/conditions.py",
-        "backoff(base, most, workload.requeue.count + 1)",
-        "backoff(base, most, 1)",
+        "backoff(base, maximum, workload.requeue.count + 1)",
+        "backoff(base, maximum, 1)",
         KUEUE_TESTS,
     ),
     Mutant(
@@ -395,14 +395,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "blockAdmission blocks nobody",
         f"{KUEUE}/processing.py",
-        "if context.unready and not entry.round:",
+        "if context.unready and not entry.second_pass_round:",
         "if False:",
         KUEUE_TESTS,
     ),
     Mutant(
         "a variant takes any flavor",
         f"{KUEUE}/flavor_assigner.py",
-        "not concurrent_admission.allows(self._request.workload, flavor)",
+        "not concurrent_admission.allows_flavor(\n            self._request.workload, flavor\n        )",
         "False",
         KUEUE_TESTS,
     ),

@@ -32,9 +32,9 @@ from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.manifests.kinds import KUEUE
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.config import parse as parse_gates
-from gpuconsole.scheduling.kueue.config import refusals as gate_refusals
-from gpuconsole.scheduling.kueue.config import resolve as resolve_gates
+from gpuconsole.scheduling.kueue.config import gate_refusals as gate_refusals
+from gpuconsole.scheduling.kueue.config import parse_gates as parse_gates
+from gpuconsole.scheduling.kueue.config import resolve_gates as resolve_gates
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim import run_times

@@ -32,8 +32,8 @@ from gpuconsole.model.snapshot import EMPTY, NO_ASSUMPTIONS, QueueAssumptions, S
 from gpuconsole.model.workloads import PLACED, Admission, Condition, Workload, WorkloadPhase, phase
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
-from gpuconsole.scheduling.kueue.assignment import Resume
-from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, all_ready
+from gpuconsole.scheduling.kueue.assignment import ResumePosition
+from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, all_checks_ready
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.scheduling.kueue.session import ClusterQueueState, KueueSession
@@ -71,7 +71,7 @@ def possible_scheduler_states(
     generation = kept.generations.get(queue.name, 0)
     # A workload that was never tried has no flavor position to continue from.
     most = MOST_PLACES if subject is not None and _looked_at(subject) else 1
-    for resume in islice(_places(queue, session.requested(workload)), most):
+    for resume in islice(_places(queue, session.requests_of(workload)), most):
         fork = session.fork()
         fork.load(replace(alone, progress={workload: FlavorScanProgress(resume, generation, kept.cycles, b"")}))
         yield fork
@@ -82,7 +82,7 @@ def _refused(session: KueueSession, snapshot: Snapshot, queue: str, awake: Colle
     known = snapshot.cluster_queues.get(queue)
     if known is None or known.queueing_strategy is QueueingStrategy.STRICT_FIFO:
         return ()
-    waiting = (one.workload for one in session.pending(queue))
+    waiting = (one.workload for one in session.pending_workloads(queue))
     return tuple(other.key for other in waiting if other.key not in awake and _looked_at(other))
 
 
@@ -90,7 +90,7 @@ def _looked_at(workload: Workload) -> bool:
     return workload.condition(QUOTA_RESERVED) is not None
 
 
-def _places(queue: ClusterQueue, requested: Mapping[str, Mapping[str, int]]) -> Iterator[Resume]:
+def _places(queue: ClusterQueue, requested: Mapping[str, Mapping[str, int]]) -> Iterator[ResumePosition]:
     """Yield the flavor positions where the pod sets' search may continue: the start, or after a flavor."""
     last = {resource: len(group.flavors) - 1 for group in queue.resource_groups for resource in group.covered_resources}
     choices = [
@@ -155,12 +155,12 @@ class AdmissionForecaster:
                 self._renew(snapshot.time)
             return self._suppose(snapshot, changes)
         self._with_pods = _tell(self._session, changes, snapshot, self._with_pods, self._observed)
-        self._observed.settle(snapshot.time)
+        self._observed.update_queues(snapshot.time)
         self._at = snapshot
         if is_stale:
             self._renew(snapshot.time)
         ready = self._session.fork()
-        self._observed.hand_over(ready, snapshot.time)
+        self._observed.prepare_fork(ready, snapshot.time)
         self._outcome = _Cycles(ready, snapshot, choices=False).run()
         self._outcome.assumptions = ready.assumptions
         return self._outcome
@@ -169,12 +169,12 @@ class AdmissionForecaster:
         """Rebuild the session as of `now`, when the passing of time has made it outdated."""
         session = KueueSession(self.config)
         self._with_pods = _tell(session, change_events(EMPTY, self._at), self._at, with_pods=False, now=now)
-        self._session, self._observed, self._outcome = session, self._observed.renewed(session), None
+        self._session, self._observed, self._outcome = session, self._observed.continue_in(session), None
 
     def _suppose(self, supposed: Snapshot, changes: list[Applied | Deleted]) -> CyclesResult:
         """Run the next cycles on a hypothetical Snapshot; workloads that its changes may admit are requeued."""
         session = self._session.fork()
-        self._observed.hand_over(session, supposed.time)
+        self._observed.prepare_fork(session, supposed.time)
         _tell(session, changes, supposed, self._with_pods)
         session.requeue_inadmissible(supposed.time)
         return _Cycles(session, supposed, choices=True).run()
@@ -202,15 +202,15 @@ def _tell(
         if event.table == TABLES[Pod]:
             pods.append(event)
         elif observed is not None:
-            observed.before(event, now)
-            session.follow(event, now)
-            observed.after(event, now)
+            observed.before_event(event, now)
+            session.apply_event(event, now)
+            observed.after_event(event, now)
         else:
-            session.follow(event, now)
-    if not session.places_pods:
+            session.apply_event(event, now)
+    if not session.uses_topologies:
         return False
     for event in pods if with_pods else [Applied(now, pod) for pod in after.pods.all()]:
-        session.follow(event, now)
+        session.apply_event(event, now)
     return True
 
 
@@ -241,7 +241,7 @@ class _Cycles:
     def _cycles(self, cycle: int) -> int:
         """Run cycles until another would change nothing; returns the number of the last one."""
         session, goes_on = self._session, True
-        while goes_on and session.has_active:
+        while goes_on and session.has_heads:
             cycle += 1
             goes_on = self._cycle(cycle) or session.has_progressed
         return cycle
@@ -250,7 +250,7 @@ class _Cycles:
         """Run one cycle; True if a workload was evicted, so that the next cycle can decide differently."""
         # As in the simulation, the cycles of one moment are a microsecond apart.
         now = self._snapshot.time + number - 1
-        decided = self._session.run_cycle(now, choices=self._choices)
+        decided = self._session.run_cycle(now, with_traces=self._choices)
         for decision in decided:
             match decision:
                 case Admit():
@@ -276,19 +276,19 @@ class _Cycles:
             self._outcome.reserved[workload.key] = ForecastReservation(cycle, decision.admission)
             self._outcome.said.pop(workload.key, None)
         queue = self._snapshot.cluster_queues.get(decision.admission.cluster_queue)
-        reserved = apply_decisions.reserved(workload, decision, queue, now)
-        if all_ready(reserved):
-            reserved = conditions.admit(reserved, now, granular=self._session.config.granular)
+        reserved = apply_decisions.with_reservation(workload, decision, queue, now)
+        if all_checks_ready(reserved):
+            reserved = conditions.sync_admitted(reserved, now, granular=self._session.config.has_granular_reasons)
         self._take(reserved, now)
         old = self._workload(decision.replaces)
         if old is not None and not old.finished:
-            self._take(apply_decisions.replaced(old, reserved, now), now)
+            self._take(apply_decisions.with_finished_slice(old, reserved, now), now)
 
     def _refuse(self, decision: Refuse, now: Time) -> None:
         workload = self._workload(decision.workload)
         if workload is None:
             return
-        refused = conditions.take_refusal(workload, decision, now, granular=self._session.config.granular)
+        refused = conditions.apply_refusal(workload, decision, now, granular=self._session.config.has_granular_reasons)
         inadmissible = self._session.is_inadmissible(workload.key)
         if refused is not workload or workload.inadmissible != inadmissible:
             self._note(refused)
@@ -300,18 +300,20 @@ class _Cycles:
             return False
         if isinstance(decision, Preempt):
             self._outcome.preempted.append(decision)
-        self._take(apply_decisions.evicted(victim, decision, now), now)
+        self._take(apply_decisions.with_eviction(victim, decision, now), now)
         return True
 
     def _see_obstacles(self) -> None:
         """Record the conditions that Kueue's workload controller, not its scheduler, writes for pending workloads."""
-        session, granular = self._settled, self._settled.config.granular
+        session, granular = self._settled, self._settled.config.has_granular_reasons
         for workload in self._snapshot.workloads.all():
             if workload.key in self._changed or workload.reserved or workload.finished or not workload.active:
                 continue
             reason, message = inadmissible_reason(workload, session.look_up_queues(workload), session.config)
             if message:
-                self._note(conditions.refuse(workload, reason, message, self._snapshot.time, granular=granular))
+                self._note(
+                    conditions.set_pending_reason(workload, reason, message, self._snapshot.time, granular=granular)
+                )
 
     def _note(self, workload: Workload) -> None:
         said = workload.condition(conditions.QUOTA_RESERVED)

@@ -31,7 +31,7 @@ from gpuconsole.model.queues import ClusterQueue, QueueingStrategy, StopPolicy
 from gpuconsole.model.resources import GPU, PODS, scale
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.flavor_assigner import mismatch
+from gpuconsole.scheduling.kueue.flavor_assigner import flavor_mismatch
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 
 MOST_PENDING = 500
@@ -95,7 +95,7 @@ def _fit(
                 continue
             flavors = (snapshot.flavors.get(one.name) for one in group.flavors)
             for flavor in flavors:
-                if flavor is None or mismatch(pod_set.template, flavor):
+                if flavor is None or flavor_mismatch(pod_set.template, flavor):
                     continue
                 pairs = {(flavor.name, name): taken.get((flavor.name, name), 0) + n for name, n in asked.items()}
                 columns = {pair: usage.tree.numbers.get(pair) for pair in pairs}

@@ -15,7 +15,7 @@ from gpuconsole.insight.index.queues import queue_index
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.fair_sharing import share
+from gpuconsole.scheduling.kueue.fair_sharing import share_of
 from gpuconsole.scheduling.kueue.quota_tree import QuotaTree, UsageTree
 
 
@@ -139,7 +139,7 @@ class QuotaCapacity:
         """Kueue's status.weightedShare of a node: its dominant resource share in ‰ divided by its weight, rounded up
         (§8.1).
         """
-        return share(self.usage, node).rounded
+        return share_of(self.usage, node).rounded
 
 
 @memoized("workloads", "local_queues", "cluster_queues", "cohorts")
@@ -158,7 +158,7 @@ def capacity(snapshot: Snapshot) -> QuotaCapacity:
 
 def cohort_cycle(snapshot: Snapshot, cohort: str) -> str:
     """Return why a cohort in or below a cohort cycle admits no workloads; empty for other cohorts."""
-    if cohort not in _tree(snapshot).broken:
+    if cohort not in _tree(snapshot).in_cycle:
         return ""
     return f"cohort {cohort} is its own ancestor, or below one that is: nothing in it is admitted"
 
@@ -244,11 +244,11 @@ def _below_nominal(
     tree, node = found.tree, found.tree.queues[queue]
     for (flavor, resource), quota in snapshot.cluster_queues[queue].quotas().items():
         column = tree.numbers.get((flavor, resource))
-        if column is not None and found.usage.used(node, column) < quota.nominal:
+        if column is not None and found.usage.usage_of(node, column) < quota.nominal:
             yield StarvedQuota(
                 flavor=flavor,
                 resource=resource,
-                used=found.usage.used(node, column),
+                used=found.usage.usage_of(node, column),
                 nominal=quota.nominal,
                 borrowers=borrowers.below(tree.root(node), column),
             )
@@ -271,7 +271,7 @@ class _Borrowers:
     def _count(self, root: int, column: int) -> tuple[tuple[str, int], ...]:
         tree, usage = self._found.tree, self._found.usage
         over = {
-            tree.names[node]: usage.used(node, column) - tree.nominal[node * tree.width + column]
+            tree.names[node]: usage.usage_of(node, column) - tree.nominal[node * tree.width + column]
             for node in tree.subtree_queues(root)
         }
         return tuple(

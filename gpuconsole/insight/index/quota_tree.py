@@ -294,7 +294,7 @@ class _Builder:
     def broken(self) -> list[QuotaNode]:
         """Return the cohorts in a cycle, or below one, with their ClusterQueues."""
         nodes = []
-        for name in sorted(self.capacity.tree.broken):
+        for name in sorted(self.capacity.tree.in_cycle):
             queues = [queue for queue in self.snapshot.cluster_queues.all() if queue.cohort == name]
             problem = cohort_cycle(self.snapshot, name)
             members = [

@@ -25,7 +25,7 @@ def _cycles(facts: LintFacts) -> Iterator[LintFinding]:
     """Find cycles of cohorts, each once; cohorts below a cycle are not part of it."""
     cohorts = facts.snapshot.cohorts
     done: set[str] = set()
-    for name in sorted(capacity(facts.snapshot).tree.broken):
+    for name in sorted(capacity(facts.snapshot).tree.in_cycle):
         trail: list[str] = []
         at = name
         while at not in done and at not in trail:

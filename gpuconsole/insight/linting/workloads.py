@@ -21,7 +21,7 @@ from gpuconsole.model.resources import PODS, Resources, format_quantity, is_mig
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kube.filters import node_refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
-from gpuconsole.scheduling.kueue.config import KueueConfig, transformed, without_excluded
+from gpuconsole.scheduling.kueue.config import KueueConfig, apply_transformations, without_excluded
 from gpuconsole.sim.autoscaling.provisioning import NodeFit, Pools, offerings_of, plan_nodes
 
 ON_EVERY_NODE = (
@@ -132,7 +132,7 @@ def _uncovered_resources(facts: LintFacts, work: Work, queue: ClusterQueue) -> I
     config = facts.engines.kueue or KueueConfig()
     covered = {resource for group in queue.resource_groups for resource in group.covered_resources}
     for pod_set in work.pod_sets:
-        one = transformed(
+        one = apply_transformations(
             without_excluded(pod_set.template.requests, config.exclude_resource_prefixes), config.transformations
         )
         yield from (name for name, amount in one.items() if amount and name not in covered and name != PODS)
@@ -212,7 +212,7 @@ def _slices(facts: LintFacts) -> Iterator[LintFinding]:
     missing: dict[str, list[str]] = {}
     for node in sorted(facts.snapshot.nodes.all(), key=lambda node: node.name):
         for resource, amount in node.allocatable.items():
-            counted = transformed(
+            counted = apply_transformations(
                 without_excluded({resource: amount}, config.exclude_resource_prefixes), config.transformations
             )
             if amount and is_mig(resource) and counted and covered.isdisjoint(counted):

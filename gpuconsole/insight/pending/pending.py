@@ -189,7 +189,7 @@ def _explain_reserved(snapshot: Snapshot, workload: Workload) -> PendingExplanat
         )
     if not workload.admitted:
         open_checks = [check for check in workload.checks if check.state != "Ready"]
-        why = conditions.unadmitted(workload)
+        why = conditions.unadmitted_reason(workload)
         late = why is not None and why.reason == conditions.TOPOLOGY_PENDING
         checks = ", ".join(check.name for check in open_checks) or "its admission checks"
         names = "its topology assignment" if late else checks

@@ -132,7 +132,7 @@ def _shortage(
 ) -> FlavorShortage:
     column, quota, needed = state.tree.numbers[pair], queue.quotas()[pair], _needed(workload, reason)
     whole = sum(pod_set.requests.get(reason.resource, 0) for pod_set in workload.pod_sets)
-    used = state.usage.used(node, column)
+    used = state.usage.usage_of(node, column)
     available = max(0, state.usage.available(node, column))
     own_left = min(available, max(0, quota.nominal - used))
     return FlavorShortage(
@@ -152,7 +152,7 @@ def _limited_by(state: QuotaCapacity, node: int, column: int, available: int, qu
     parent = state.tree.parent[node]
     if parent < 0:
         return "queue"
-    reach = state.usage.unlent(node, column) + max(0, state.usage.available(parent, column))
+    reach = state.usage.unlent_quota(node, column) + max(0, state.usage.available(parent, column))
     return "limit" if quota.borrowing_limit is not None and reach > available else "cohort"
 
 

@@ -75,7 +75,7 @@ def considered(entry: CycleEntry) -> Iterator[ConsideredFlavor]:
     for result in entry.assignment.pod_sets:
         seen: dict[str, ConsideredFlavor] = {}
         for search in result.searches:
-            for noted in search.noted:
+            for noted in search.results:
                 known = seen.get(noted.flavor)
                 one = ConsideredFlavor(
                     pod_set=result.pod_set.name,
@@ -161,7 +161,7 @@ class QuotaBreakdown(Struct, frozen=True, kw_only=True):
 def quota_breakdowns(snapshot: Snapshot, session: KueueSession, entry: CycleEntry) -> tuple[QuotaBreakdown, ...]:
     """Return the arithmetic of every flavor and resource of which the workload lacks quota or exceeds the capacity."""
     return tuple(
-        _quota_breakdown(snapshot, session.tree, entry, gap.flavor, resource, gap.wanted[resource])
+        _quota_breakdown(snapshot, session.usage_tree, entry, gap.flavor, resource, gap.wanted[resource])
         for gap in gaps(session, entry)
         for resource in gap.short
     )
@@ -194,7 +194,7 @@ def _blocked_at(usage: UsageTree, path: tuple[int, ...], column: int, limited: i
     tree, root = usage.tree, _called(usage, path[-1])
     for node, above in pairwise(path):
         limit = tree.borrowing_limit[node * tree.width + column]
-        more = usage.unlent(node, column) + max(0, usage.available(above, column))
+        more = usage.unlent_quota(node, column) + max(0, usage.available(above, column))
         if limit is not None and usage.available(node, column) < more:
             return f"borrowingLimit of {_called(usage, node)}, and {root}"
     return root
@@ -216,9 +216,9 @@ def _level(usage: UsageTree, node: int, column: int) -> QuotaLevel:
         name=tree.names[node],
         nominal=tree.nominal[at],
         quota=tree.subtree[at],
-        used=usage.used(node, column),
-        unused=max(0, tree.subtree[at] - usage.used(node, column)),
-        withheld=usage.unlent(node, column),
+        used=usage.usage_of(node, column),
+        unused=max(0, tree.subtree[at] - usage.usage_of(node, column)),
+        withheld=usage.unlent_quota(node, column),
         borrowing_limit=tree.borrowing_limit[at],
         available=max(0, usage.available(node, column)),
     )
@@ -227,7 +227,7 @@ def _level(usage: UsageTree, node: int, column: int) -> QuotaLevel:
 def _limited(usage: UsageTree, path: tuple[int, ...], column: int, needed: int) -> int | None:
     """Return the lowest level with too little available although the one above has enough; None if it is the root."""
     for node, above in pairwise(path):
-        unlent = usage.unlent(node, column)
+        unlent = usage.unlent_quota(node, column)
         if max(0, usage.available(above, column)) + unlent >= needed:
             return node
         needed -= unlent
@@ -240,7 +240,7 @@ def _lending_limit_gaps(usage: UsageTree, path: tuple[int, ...], column: int) ->
     found = [
         _lending_limit_gap(usage, member, column)
         for member in range(len(tree.names))
-        if path[-1] in tree.paths[member] and member not in path and usage.unlent(member, column)
+        if path[-1] in tree.paths[member] and member not in path and usage.unlent_quota(member, column)
     ]
     return sorted(found, key=lambda keeper: (-keeper.withheld, keeper.kind, keeper.name))
 
@@ -461,7 +461,7 @@ def _verdict(entry: CycleEntry, head: str) -> EngineVerdict:
 
 def _head(rehearsal: AdmissionSimulator, entry: CycleEntry) -> str:
     """Return the head of its queue in the next cycle; empty if that is the workload itself or there is none."""
-    waiting = rehearsal.session.pending(entry.rules.name)
+    waiting = rehearsal.session.pending_workloads(entry.rules.name)
     first = next((place.workload.key for place in waiting if not place.inadmissible), "")
     return "" if first == entry.request.workload.key else first
 

@@ -20,7 +20,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
-from gpuconsole.scheduling.kueue.fair_sharing import share, share_text
+from gpuconsole.scheduling.kueue.fair_sharing import share_of, share_text
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.session import KueueSession
 
@@ -90,8 +90,8 @@ class ShareReport(Struct, frozen=True, kw_only=True):
 
 def shares(session: KueueSession, now: Time) -> ShareReport:
     """Compute the fair shares, and the admission order of the next cycle on a fork of the session."""
-    usage, config = session.tree.copy(), session.config
-    declared = session.setup.objects.cohorts
+    usage, config = session.usage_tree.copy(), session.config
+    declared = session.compiled_config.objects.cohorts
     roots = sorted(node for node in range(len(usage.tree.names)) if usage.tree.parent[node] < 0)
     return ShareReport(
         fair_sharing=config.fair_sharing,
@@ -133,12 +133,12 @@ def _below(usage: UsageTree, declared: Container[str], root: int) -> Iterator[No
 
 
 def _descending(usage: UsageTree, node: int) -> tuple[bool, float]:
-    infinite, value = share(usage, node).key
+    infinite, value = share_of(usage, node).key
     return not infinite, -value
 
 
 def _share(usage: UsageTree, declared: Container[str], node: int, depth: int) -> NodeShare:
-    tree, found = usage.tree, share(usage, node)
+    tree, found = usage.tree, share_of(usage, node)
     borrowed: dict[str, int] = {}
     for column in found.borrowed:
         at = node * tree.width + column
@@ -164,11 +164,11 @@ def _part(resource: str, borrowed: int, lendable: int) -> ResourceShare:
 
 
 def _turn(usage: UsageTree, place: int, entry: CycleEntry) -> CycleHead:
-    workload, node, uses = entry.request.workload, entry.rules.node, entry.assignment.uses
+    workload, node, uses = entry.request.workload, entry.rules.node, entry.assignment.quota_usage
     with_it = None
     if entry.assignment.mode != FlavorAssignmentMode.NO_FIT:
         usage.add(node, uses)
-        with_it = share_text(share(usage, node))
+        with_it = share_text(share_of(usage, node))
         usage.remove(node, uses)
     outcome = "admitted" if entry.status is EntryStatus.ASSUMED else "preempts" if entry.targets else "waits"
     return CycleHead(
@@ -177,7 +177,7 @@ def _turn(usage: UsageTree, place: int, entry: CycleEntry) -> CycleHead:
         queue=entry.rules.name,
         priority=entry.request.priority,
         queued=entry.request.timestamp,
-        borrows=entry.assignment.borrows,
+        borrows=entry.assignment.borrowing_height,
         share_with_it=with_it,
         outcome=outcome,
         message="" if entry.status is EntryStatus.ASSUMED else entry.message,
@@ -330,7 +330,7 @@ def _pairs(found: QuotaCapacity, column: int) -> dict[tuple[int, str], int]:
     tree, usage = found.tree, found.usage
     spare = {node: found.lent(node, column) for node in range(len(tree.names))}
     need = {
-        node: max(0, usage.used(node, column) - tree.nominal[node * tree.width + column])
+        node: max(0, usage.usage_of(node, column) - tree.nominal[node * tree.width + column])
         for node in tree.queues.values()
         if tree.parent[node] >= 0
     }

@@ -3,7 +3,7 @@
 `ChangeTrial` runs admission cycles, with a change or on an empty cluster, until another would change nothing. Time does
 not pass: no workload ends, and evictions take effect at once. The number of cycles is limited, not their time, so that
 results are the same on every machine. `dominant_blocker` reads the reason code from the engine's entry
-(`KueueSession.examine`), not from a message. `EmptyCluster` finds workloads that Kueue can never admit.
+(`KueueSession.examine_cycle`), not from a message. `EmptyCluster` finds workloads that Kueue can never admit.
 
 Each search is an iterator that yields no steps if no change of its kind works. `gaps` is the quota that the workload
 lacks, flavor by flavor: the starting point of `ends` and `raises`, which give it more quota. The other searches change
@@ -93,9 +93,9 @@ def _unfit(entry: CycleEntry) -> PendingReason:
     """Return the code of a workload that was refused before its flavors were evaluated."""
     if entry.message == messages.FAILED_CHECKS:
         return PendingReason.CHECKS
-    if entry.cause is GranularReason.SUSPENDED:
+    if entry.granular_reason is GranularReason.SUSPENDED:
         return PendingReason.QUEUE_INACTIVE
-    unknown = entry.message == messages.no_namespace(entry.request.workload.namespace)
+    unknown = entry.message == messages.missing_namespace_message(entry.request.workload.namespace)
     if unknown or entry.requeue is RequeueReason.NAMESPACE_MISMATCH:
         return PendingReason.NAMESPACE
     return PendingReason.INVALID
@@ -103,7 +103,7 @@ def _unfit(entry: CycleEntry) -> PendingReason:
 
 def _obstacles(result: PodSetResult) -> Iterator[PendingReason]:
     """Yield the code of each resource group of a pod set: that of its flavor that is closest to fitting."""
-    if result.mode == FlavorAssignmentMode.FIT:
+    if result.worst_mode == FlavorAssignmentMode.FIT:
         return
     if result.failure:
         yield PendingReason.TOPOLOGY
@@ -111,7 +111,7 @@ def _obstacles(result: PodSetResult) -> Iterator[PendingReason]:
         yield _unanswered(result)
     else:
         searched = [search for search in result.searches if not _fits(result, search)]
-        yield from (_least(search.noted) for search in searched)
+        yield from (_least(search.results) for search in searched)
         if not searched:
             # There is quota for every resource, so only topology can be the reason.
             yield PendingReason.TOPOLOGY
@@ -119,7 +119,7 @@ def _obstacles(result: PodSetResult) -> Iterator[PendingReason]:
 
 def _unanswered(result: PodSetResult) -> PendingReason:
     """Return the code where no flavor was found, or no resource group covers the next resource."""
-    last = result.searches[-1].noted if result.searches else ()
+    last = result.searches[-1].results if result.searches else ()
     covered = bool(last) and all(noted.mode == FlavorAssignmentMode.NO_FIT for noted in last)
     return _least(last) if covered else PendingReason.FLAVOR_MISMATCH
 
@@ -127,7 +127,7 @@ def _unanswered(result: PodSetResult) -> PendingReason:
 def _fits(result: PodSetResult, search: FlavorSearch) -> bool:
     choice = result.choices.get(search.resource)
     return choice is not None and any(
-        n.flavor == choice.flavor and n.mode == FlavorAssignmentMode.FIT for n in search.noted
+        n.flavor == choice.flavor and n.mode == FlavorAssignmentMode.FIT for n in search.results
     )
 
 
@@ -142,7 +142,7 @@ def cause(noted: FlavorResult) -> PendingReason:
     return (
         PendingReason.NOT_WAITING
         if noted.mode == FlavorAssignmentMode.FIT
-        else _CAUSES.get(noted.cause, PendingReason.QUOTA)
+        else _CAUSES.get(noted.granular_reason, PendingReason.QUOTA)
     )
 
 
@@ -226,7 +226,7 @@ class ChangeTrial:
 
     def _cycle(self, fork: AdmissionSimulator) -> bool:
         """Run a cycle; return False if another one would decide nothing."""
-        if not fork.session.has_active:
+        if not fork.session.has_heads:
             return False
         if self.cycles >= self._most_cycles:
             raise TriedEnough
@@ -247,7 +247,7 @@ def _promises(rehearsal: AdmissionSimulator, key: str) -> bool:
 
 def examined(rehearsal: AdmissionSimulator, key: str) -> CycleEntry | None:
     """Return the engine's result for the workload as head of its queue; None if it is in no active queue."""
-    entries = rehearsal.session.examine(rehearsal.now, key)
+    entries = rehearsal.session.examine_cycle(rehearsal.now, key)
     return next((entry for entry in entries if entry.request.workload.key == key), None)
 
 
@@ -342,7 +342,7 @@ def gaps_in_turn(session: KueueSession, entry: CycleEntry) -> list[QuotaGap]:
 
 def _gaps(session: KueueSession, entry: CycleEntry, first: Sequence[Workload]) -> list[QuotaGap]:
     """Return the shortage of each flavor after these workloads reserved their quota."""
-    tree, node = session.tree, entry.rules.node
+    tree, node = session.usage_tree, entry.rules.node
     wanted = dict(_wanted(entry))
     found = []
     for flavor in dict.fromkeys(flavor for flavor, _ in wanted):
@@ -378,7 +378,7 @@ def amounts(session: KueueSession, entry: CycleEntry, gap: QuotaGap) -> list[Map
 
 def _rivals(session: KueueSession, entry: CycleEntry) -> tuple[Sequence[Workload], Sequence[Workload]]:
     """Return the pending workloads before it in its queue, and those in the other queues of its cohort tree."""
-    tree, own = session.tree.tree, entry.rules.name
+    tree, own = session.usage_tree.tree, entry.rules.name
     before = tuple(takewhile(lambda one: one.key != entry.request.workload.key, _waiting(session, own)))
     names = [tree.names[one] for one in tree.subtree_queues(tree.root(entry.rules.node))]
     return before, tuple(one for name in names if name != own for one in _waiting(session, name))
@@ -391,7 +391,7 @@ def _asked(workloads: Iterable[Workload], resource: str) -> int:
 
 def _waiting(session: KueueSession, queue: str) -> list[Workload]:
     """Return the first pending workloads of a queue."""
-    return [place.workload for place in session.pending(queue)[:MOST_AHEAD]]
+    return [place.workload for place in session.pending_workloads(queue)[:MOST_AHEAD]]
 
 
 def _wanted(entry: CycleEntry) -> Iterator[tuple[Pair, int]]:
@@ -399,7 +399,7 @@ def _wanted(entry: CycleEntry) -> Iterator[tuple[Pair, int]]:
     total: dict[Pair, int] = {}
     unsuited: set[str] = set()
     for request in entry.request.pod_sets:
-        amounts: dict[str, int] = dict(request.scaled(request.count))
+        amounts: dict[str, int] = dict(request.requests_for(request.count))
         if entry.rules.covers_pods:
             amounts["pods"] = request.count
         for resource, amount in amounts.items():
@@ -410,8 +410,8 @@ def _wanted(entry: CycleEntry) -> Iterator[tuple[Pair, int]]:
         for search in result.searches:
             unsuited |= {
                 n.flavor
-                for n in search.noted
-                if n.mode == FlavorAssignmentMode.NO_FIT and n.cause == "NoMatchingFlavor"
+                for n in search.results
+                if n.mode == FlavorAssignmentMode.NO_FIT and n.granular_reason == "NoMatchingFlavor"
             }
     yield from ((pair, amount) for pair, amount in total.items() if pair[0] not in unsuited)
 
@@ -451,7 +451,7 @@ def _candidates(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Workload]:
     """Yield workloads of its cohort tree with quota it could use, smallest first; then those ahead in its queue."""
     session, rules = trial.rehearsal.session, entry.rules
     pairs = flavors_of(rules.queue)
-    tree = session.tree.tree
+    tree = session.usage_tree.tree
     names = {tree.names[node] for node in tree.subtree_queues(tree.root(rules.node))} if rules.node >= 0 else set()
     holders = [
         workload
@@ -462,7 +462,7 @@ def _candidates(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Workload]:
         and any(pair in pairs for pair, _ in held(workload))
     ]
     yield from sorted(holders, key=lambda w: (w.gpus, w.cluster_queue != rules.name, w.priority, w.key))
-    for place in session.pending(rules.name):
+    for place in session.pending_workloads(rules.name):
         if place.workload.key == trial.key:
             return
         yield place.workload
@@ -501,7 +501,7 @@ def raised(
 
 def _limits(trial: ChangeTrial, entry: CycleEntry) -> Iterator[tuple[Owner, str, Limit]]:
     """Yield the limits that may block it: from its own queue upwards, then of its lenders."""
-    tree = trial.rehearsal.session.tree.tree
+    tree = trial.rehearsal.session.usage_tree.tree
     yield "ClusterQueue", entry.rules.name, "borrowingLimit"
     yield "ClusterQueue", entry.rules.name, "nominalQuota"
     path = tree.paths[entry.rules.node] if entry.rules.node >= 0 else ()
@@ -518,7 +518,7 @@ def _limits(trial: ChangeTrial, entry: CycleEntry) -> Iterator[tuple[Owner, str,
 
 def _limited(trial: ChangeTrial, kind: Owner, name: str, limit: Limit, flavor: str, resource: str) -> bool:
     """True if there is such a limit; a quota can always be added."""
-    objects = trial.rehearsal.session.setup.objects
+    objects = trial.rehearsal.session.compiled_config.objects
     owner = objects.cluster_queues.get(name) if kind == "ClusterQueue" else objects.cohorts.get(name)
     quota = owner.quotas().get((flavor, resource)) if owner is not None else None
     match limit:
@@ -582,7 +582,7 @@ def _first_of_all(trial: ChangeTrial) -> UsePriority | None:
 
 def nodes(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
     """Yield the fewest additional nodes that admit the workload, like an existing one in its topology domain."""
-    setup = trial.rehearsal.session.setup
+    setup = trial.rehearsal.session.compiled_config
     for flavor in (f for group in entry.rules.groups for f in group.flavors if f in setup.topologies):
         domains = setup.topologies[flavor]
         siblings: dict[object, str] = {}
@@ -611,7 +611,7 @@ def resumptions(trial: ChangeTrial) -> Iterator[Steps]:
 
 
 def _stopped_objects(trial: ChangeTrial) -> list[Step]:
-    objects = trial.rehearsal.session.setup.objects
+    objects = trial.rehearsal.session.compiled_config.objects
     workload = trial.rehearsal.workloads[trial.key]
     local_queue = objects.local_queues.get(workload.local_queue)
     queue = objects.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
@@ -622,7 +622,7 @@ def _stopped_objects(trial: ChangeTrial) -> list[Step]:
         steps.append(Resume(kind="LocalQueue", name=local_queue.key))
     if queue is not None and queue.stop_policy is not StopPolicy.NONE:
         steps.append(Resume(kind="ClusterQueue", name=queue.name))
-    if queue is not None and not trial.rehearsal.session.setup.matches_namespace(queue, workload.namespace):
+    if queue is not None and not trial.rehearsal.session.compiled_config.matches_namespace(queue, workload.namespace):
         steps.append(AdmitNamespace(cluster_queue=queue.name, namespace=workload.namespace))
     return steps
 
@@ -664,7 +664,7 @@ def _changes_after_resuming(trial: ChangeTrial, opened: Sequence[Step]) -> Itera
 def moves(trial: ChangeTrial) -> Iterator[Steps]:
     """Yield the first other LocalQueue of its namespace that would admit the workload."""
     workload = trial.rehearsal.workloads[trial.key]
-    queues = trial.rehearsal.session.setup.objects.local_queues.values()
+    queues = trial.rehearsal.session.compiled_config.objects.local_queues.values()
     near = [q.name for q in queues if q.namespace == workload.namespace and q.name != workload.queue]
     for name in sorted(near)[:MOST_QUEUES]:
         if trial.works((MoveTo(name),)):
@@ -679,7 +679,7 @@ MOST_TAINTS = 8
 
 def topologies(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
     """Yield a wider topology level that admits the workload; if no topology has its level, an existing one, or none."""
-    setup = trial.rehearsal.session.setup
+    setup = trial.rehearsal.session.compiled_config
     for pod_set in trial.rehearsal.workloads[trial.key].pod_sets:
         asked = pod_set.topology
         if asked is None or not (level := asked.required or asked.preferred):
@@ -707,7 +707,7 @@ def topologies(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
 
 def allowing(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
     """Yield tolerations to add and node selector labels to remove with which the workload's pods match a flavor."""
-    setup = trial.rehearsal.session.setup
+    setup = trial.rehearsal.session.compiled_config
     pod_sets = trial.rehearsal.workloads[trial.key].pod_sets
     for name in dict.fromkeys(flavor for group in entry.rules.groups for flavor in group.flavors):
         flavor = setup.flavors.get(name)
@@ -735,7 +735,7 @@ def allowing(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
 
 def _suiting_nodes(trial: ChangeTrial, flavor: ResourceFlavor) -> Iterator[Steps]:
     """Try `allowing` for the nodes of a topology, which admission checks: taints, selectors, or both."""
-    setup = trial.rehearsal.session.setup
+    setup = trial.rehearsal.session.compiled_config
     known_nodes = (setup.objects.nodes.get(name) for name in setup.topologies[flavor.name].leaf_of)
     taints = [taint for node in known_nodes if node is not None for taint in node.taints]
     tolerated: list[Step] = []

@@ -340,7 +340,7 @@ class SurroundingObjects(Protocol):
 
 def apply_change(rehearsal: AdmissionSimulator, key: str, step: Step) -> None:
     """Apply a change for the workload `key` to the admission engine's state, without a simulation."""
-    objects = rehearsal.session.setup.objects
+    objects = rehearsal.session.compiled_config.objects
     match step:
         case End(other):
             rehearsal.finish(other)

@@ -14,7 +14,7 @@ from gpuconsole.model.events import AdmissionDecision, Admit, Evict, KueueEvent,
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, slices
-from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, QUOTA_RESERVED, REQUEUED, checks_for, synced
+from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, QUOTA_RESERVED, REQUEUED, required_checks, sync_checks
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import effective_priority
 
@@ -25,23 +25,23 @@ def victims_of(decisions: Iterable[AdmissionDecision]) -> list[Preempt | Evict]:
     return sorted(victims, key=lambda victim: victim.workload)
 
 
-def reserved(workload: Workload, decision: Admit, queue: ClusterQueue | None, now: Time) -> Workload:
+def with_reservation(workload: Workload, decision: Admit, queue: ClusterQueue | None, now: Time) -> Workload:
     """Return the workload with its quota reserved and with the admission checks of its ClusterQueue."""
-    given = conditions.reserve(workload, decision.admission, now)
-    names = checks_for(given, queue) if queue is not None else ()
-    return replace(given, checks=synced(given.checks, names, now))
+    given = conditions.reserve_quota(workload, decision.admission, now)
+    names = required_checks(given, queue) if queue is not None else ()
+    return replace(given, checks=sync_checks(given.checks, names, now))
 
 
-def replaced(old: Workload, new: Workload, now: Time) -> Workload:
+def with_finished_slice(old: Workload, new: Workload, now: Time) -> Workload:
     """Return `old`, a workload slice of an elastic job, as finished because `new` replaces it."""
-    return conditions.finish(old, slices.REPLACED, slices.replacement_message(new), now)
+    return conditions.mark_finished(old, slices.REPLACED, slices.replacement_message(new), now)
 
 
-def evicted(workload: Workload, decision: Preempt | Evict, now: Time) -> Workload:
-    """Return the victim with its Evicted condition; it holds its quota until `conditions.release`."""
+def with_eviction(workload: Workload, decision: Preempt | Evict, now: Time) -> Workload:
+    """Return the victim with its Evicted condition; it holds its quota until `conditions.release_quota`."""
     if isinstance(decision, Preempt):
-        return conditions.evict(workload, conditions.PREEMPTED, decision.message, now, decision.rule)
-    return conditions.evict(workload, decision.reason, decision.message, now)
+        return conditions.mark_evicted(workload, conditions.PREEMPTED, decision.message, now, decision.rule)
+    return conditions.mark_evicted(workload, decision.reason, decision.message, now)
 
 
 _LONGEST_WAIT = (2**63 - 1) / 10**9

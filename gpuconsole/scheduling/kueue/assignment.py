@@ -1,9 +1,9 @@
 """The result of assigning flavors to a workload: the flavors of each pod set, or the reasons why none fits.
 
-A search for flavors rates each flavor that it tries by a mode and a borrowing level; `preferred` compares two ratings.
-`FlavorSearch` records the ratings of one search, and `attempts` combines the searches of a pod set on demand, for the
-messages and events. An `Assignment` has one `PodSetResult` for each pod set, with a `FlavorAssignment` for each
-resource. Kueue 0.19 pkg/scheduler/flavorassigner: flavorassigner.go, flavor_assigner_attempts.go.
+A search for flavors rates each flavor that it tries by a mode and a borrowing level; `is_preferred` compares two
+ratings. `FlavorSearch` records the ratings of one search, and `combine_attempts` combines the searches of a pod set on
+demand, for the messages and events. An `Assignment` has one `PodSetResult` for each pod set, with a `FlavorAssignment`
+for each resource. Kueue 0.19 pkg/scheduler/flavorassigner: flavorassigner.go, flavor_assigner_attempts.go.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,11 +42,11 @@ class FlavorAssignmentMode(IntEnum):
 ModeAndHeight = tuple[FlavorAssignmentMode, int]
 """A mode and its borrowing level (0 = does not borrow)."""
 
-WORST: ModeAndHeight = (FlavorAssignmentMode.NO_FIT, 1 << 62)
-BEST: ModeAndHeight = (FlavorAssignmentMode.FIT, 0)
+WORST_MODE: ModeAndHeight = (FlavorAssignmentMode.NO_FIT, 1 << 62)
+BEST_MODE: ModeAndHeight = (FlavorAssignmentMode.FIT, 0)
 
 
-def preferred(a: ModeAndHeight, b: ModeAndHeight, fungibility: FlavorFungibility) -> bool:
+def is_preferred(a: ModeAndHeight, b: ModeAndHeight, fungibility: FlavorFungibility) -> bool:
     """True if outcome `a` is better than `b` for a ClusterQueue with this fungibility (isPreferred)."""
     if a[0] == FlavorAssignmentMode.NO_FIT:
         return False
@@ -79,16 +79,16 @@ class FlavorResult(Struct, frozen=True):
     mode: FlavorAssignmentMode
     height: int = 0
     reasons: tuple[str, ...] = ()
-    cause: GranularReason = GranularReason.NONE
+    granular_reason: GranularReason = GranularReason.NONE
     """Granular reason why it does not fit."""
 
 
 class FlavorSearch(Struct, frozen=True):
-    """The flavors that were tried for one resource: `flavors` are all of its resource group, `noted` the results."""
+    """The flavors that were tried for one resource: `flavors` are all of its resource group, `results` the results."""
 
     resource: str
     flavors: tuple[str, ...]
-    noted: tuple[FlavorResult, ...]
+    results: tuple[FlavorResult, ...]
 
 
 class FlavorAttempt(Struct, frozen=True, kw_only=True):
@@ -101,47 +101,47 @@ class FlavorAttempt(Struct, frozen=True, kw_only=True):
     """Result of the simulated preemption: NO_CANDIDATES, PREEMPT or RECLAIM; None without one."""
     height: int = 0
     reasons: tuple[str, ...] = ()
-    cause: GranularReason = GranularReason.NONE
+    granular_reason: GranularReason = GranularReason.NONE
 
 
-def attempts(searches: Iterable[FlavorSearch]) -> list[FlavorAttempt]:
+def combine_attempts(searches: Iterable[FlavorSearch]) -> list[FlavorAttempt]:
     """Return the combined result of each flavor over these searches, sorted by flavor name.
 
     A flavor of the resource group that a later search did not try gets NO_FIT: it lacks that search's resource.
     """
     merged: dict[str, FlavorAttempt] = {}
     for search in searches:
-        for noted in search.noted:
-            merged[noted.flavor] = _merge_result(merged.get(noted.flavor), noted)
-        if search.noted:
-            tried = {noted.flavor for noted in search.noted}
+        for results in search.results:
+            merged[results.flavor] = _merge_result(merged.get(results.flavor), results)
+        if search.results:
+            tried = {results.flavor for results in search.results}
             for flavor in search.flavors:
                 if flavor in merged and flavor not in tried:
                     merged[flavor] = _without_resource(merged[flavor], search.resource)
     return [merged[flavor] for flavor in sorted(merged)]
 
 
-def _merge_result(known: FlavorAttempt | None, noted: FlavorResult) -> FlavorAttempt:
-    simulated = noted.mode if noted.mode not in (FlavorAssignmentMode.NO_FIT, FlavorAssignmentMode.FIT) else None
-    mode = FlavorAssignmentMode.PREEMPT if simulated is not None else noted.mode
+def _merge_result(known: FlavorAttempt | None, results: FlavorResult) -> FlavorAttempt:
+    simulated = results.mode if results.mode not in (FlavorAssignmentMode.NO_FIT, FlavorAssignmentMode.FIT) else None
+    mode = FlavorAssignmentMode.PREEMPT if simulated is not None else results.mode
     if known is None:
-        reasons = tuple(sorted(set(noted.reasons)))
+        reasons = tuple(sorted(set(results.reasons)))
         return FlavorAttempt(
-            flavor=noted.flavor,
+            flavor=results.flavor,
             mode=mode,
             possibility=simulated,
-            height=noted.height,
+            height=results.height,
             reasons=reasons,
-            cause=noted.cause,
+            granular_reason=results.granular_reason,
         )
     possible = [p for p in (known.possibility, simulated) if p is not None]
     return FlavorAttempt(
-        flavor=noted.flavor,
+        flavor=results.flavor,
         mode=min(known.mode, mode),
         possibility=min(possible, default=None),
-        height=max(known.height, noted.height),
-        reasons=tuple(sorted({*known.reasons, *noted.reasons})),
-        cause=most_severe((known.cause, noted.cause)),
+        height=max(known.height, results.height),
+        reasons=tuple(sorted({*known.reasons, *results.reasons})),
+        granular_reason=most_severe((known.granular_reason, results.granular_reason)),
     )
 
 
@@ -153,7 +153,7 @@ def _without_resource(known: FlavorAttempt, resource: str) -> FlavorAttempt:
         possibility=known.possibility,
         height=known.height,
         reasons=tuple(sorted({*known.reasons, reason})),
-        cause=GranularReason.NO_MATCHING_FLAVOR,
+        granular_reason=GranularReason.NO_MATCHING_FLAVOR,
     )
 
 
@@ -176,7 +176,7 @@ _MODE_NAMES = {
 
 
 def _attempt_texts(searches: Sequence[FlavorSearch]) -> Iterator[str]:
-    for attempt in attempts(searches):
+    for attempt in combine_attempts(searches):
         if attempt.mode == FlavorAssignmentMode.FIT and not attempt.height:
             continue
         outcome = _MODE_NAMES[attempt.mode if attempt.possibility is None else attempt.possibility]
@@ -184,7 +184,7 @@ def _attempt_texts(searches: Sequence[FlavorSearch]) -> Iterator[str]:
         yield f"{attempt.flavor}({';'.join([outcome, *borrow, *attempt.reasons])})"
 
 
-Resume = tuple[Mapping[str, int], ...]
+ResumePosition = tuple[Mapping[str, int], ...]
 """For each pod set: resource → index of the last flavor tried; the search continues after it. -1 = from the first."""
 
 
@@ -210,14 +210,14 @@ class PodSetResult:
     __slots__ = (
         "choices",
         "count",
-        "delayed",
         "failure",
+        "is_delayed",
+        "is_unplaced",
         "pod_set",
         "reasons",
         "requests",
         "searches",
         "topology",
-        "unplaced",
     )
 
     def __init__(self, pod_set: PodSet, count: int, requests: Resources) -> None:
@@ -231,23 +231,23 @@ class PodSetResult:
         self.failure = ""
         """An error that makes the assignment impossible whatever the quota; empty if none."""
         self.topology: tuple[TopologyDomain, ...] = ()
-        self.unplaced = ""
+        self.is_unplaced = ""
         """The flavor whose topology could not take its pods even if it were empty."""
-        self.delayed = ""
+        self.is_delayed = ""
         """`Pending` if its topology is assigned after the admission checks, `Ready` once it is; empty otherwise."""
 
-    def keep(self, given: PodSetAssignment, numbers: Mapping[tuple[str, str], int]) -> None:
+    def keep_admitted_flavors(self, assignment: PodSetAssignment, numbers: Mapping[tuple[str, str], int]) -> None:
         """Use the flavors and topology of an earlier admission; `numbers` maps (flavor, resource) to columns."""
-        for resource, flavor in given.flavors.items():
+        for resource, flavor in assignment.flavors.items():
             self.choices[resource] = FlavorAssignment(flavor, numbers[flavor, resource], FlavorAssignmentMode.FIT, 0)
-        self.topology, self.delayed = given.topology, given.delayed
+        self.topology, self.is_delayed = assignment.topology, assignment.delayed
 
-    def scaled(self, count: int) -> Resources:
+    def requests_for(self, count: int) -> Resources:
         """Return the requests for another number of pods."""
         return scale(divide(self.requests, self.count), count) if self.count else EMPTY
 
     @property
-    def mode(self) -> FlavorAssignmentMode:
+    def worst_mode(self) -> FlavorAssignmentMode:
         """The worst mode of its flavors; FIT without reasons against them, NO_FIT after an error."""
         if self.failure:
             return FlavorAssignmentMode.NO_FIT
@@ -255,61 +255,62 @@ class PodSetResult:
             return FlavorAssignmentMode.FIT
         return min((choice.mode for choice in self.choices.values()), default=FlavorAssignmentMode.NO_FIT)
 
-    def cause(self, groups: Sequence[CompiledResourceGroup]) -> GranularReason:
+    def granular_reason(self, groups: Sequence[CompiledResourceGroup]) -> GranularReason:
         """Return the granular reason: each resource group has that of its least severe flavor; the most severe wins."""
-        tried = self.attempts()
+        tried = self.flavor_attempts()
         if not tried:
             return GranularReason.NO_MATCHING_FLAVOR
         least: dict[int, GranularReason] = {}
         for position, attempt in enumerate(tried):
             if attempt.mode != FlavorAssignmentMode.NO_FIT:
                 continue
-            cause = attempt.cause
+            cause = attempt.granular_reason
             for group in [n for n, group in enumerate(groups) if attempt.flavor in group.flavors] or [-1 - position]:
                 least[group] = min(least.get(group, cause), cause, key=severity)
         return most_severe(least.values())
 
-    def attempts(self) -> list[FlavorAttempt]:
+    def flavor_attempts(self) -> list[FlavorAttempt]:
         """Return the flavors that were tried; one whose topology could never take the pods does not fit."""
         unfit = {"mode": FlavorAssignmentMode.NO_FIT, "granular_reason": GranularReason.TOPOLOGY_PLACEMENT_FAILED}
         return [
-            replace(tried, **unfit) if tried.flavor == self.unplaced else tried for tried in attempts(self.searches)
+            replace(tried, **unfit) if tried.flavor == self.is_unplaced else tried
+            for tried in combine_attempts(self.searches)
         ]
 
 
 class Assignment:
     """The flavors and topology that a workload would get, or why it does not fit. Mutated while it is built."""
 
-    __slots__ = ("_mode", "_replaced", "borrows", "pod_sets", "usage")
+    __slots__ = ("_mode", "_replaced", "borrowing_height", "pod_sets", "usage")
 
     def __init__(self, replaced: Sequence[ReplacedPodSet] = ()) -> None:
         self._replaced = replaced
         self.pod_sets: list[PodSetResult] = []
         self.usage: dict[int, int] = {}
         """Column → amount, over all pod sets; less the usage of the slice that this workload replaces."""
-        self.borrows = 0
+        self.borrowing_height = 0
         """The greatest borrowing level of its flavors."""
         self._mode: FlavorAssignmentMode | None = None
 
     @property
-    def borrowing(self) -> bool:
+    def is_borrowing(self) -> bool:
         """True if some of its quota is borrowed."""
-        return self.borrows > 0
+        return self.borrowing_height > 0
 
     def append(self, result: PodSetResult) -> None:
         """Add a pod set's result; its usage and borrowing levels count in the assignment."""
         self.pod_sets.append(result)
-        given = self.given(result)
-        before = given.usage if given is not None else EMPTY
+        assignment = self.replaced_pod_set(result)
+        before = assignment.usage if assignment is not None else EMPTY
         for resource, choice in result.choices.items():
-            self.borrows = max(self.borrows, choice.height)
+            self.borrowing_height = max(self.borrowing_height, choice.height)
             self.usage[choice.column] = self.usage.get(choice.column, 0) + (
                 result.requests.get(resource, 0) - before.get(resource, 0)
             )
 
-    def given(self, result: PodSetResult) -> ReplacedPodSet | None:
+    def replaced_pod_set(self, result: PodSetResult) -> ReplacedPodSet | None:
         """Return the same pod set of the slice that this workload replaces; None if it replaces none."""
-        return next((given for given in self._replaced if given.pod_set == result.pod_set.name), None)
+        return next((assignment for assignment in self._replaced if assignment.pod_set == result.pod_set.name), None)
 
     @property
     def mode(self) -> FlavorAssignmentMode:
@@ -317,7 +318,7 @@ class Assignment:
         if not self.pod_sets:
             return FlavorAssignmentMode.NO_FIT
         if self._mode is None:
-            self._mode = min(result.mode for result in self.pod_sets)
+            self._mode = min(result.worst_mode for result in self.pod_sets)
         return self._mode
 
     def downgrade(self, result: PodSetResult, mode: FlavorAssignmentMode) -> None:
@@ -326,30 +327,32 @@ class Assignment:
             choice.mode = mode
         self._mode = mode
 
-    def unplace(self, result: PodSetResult, flavor: str) -> None:
+    def mark_unplaceable(self, result: PodSetResult, flavor: str) -> None:
         """Mark a pod set, and those of its group, as not placeable in the flavor's topology even when it is empty."""
         self.downgrade(result, FlavorAssignmentMode.NO_FIT)
         for other in self.pod_sets:
             if other.searches is result.searches:
-                other.unplaced = flavor
+                other.is_unplaced = flavor
 
-    def wanting(
+    def requeue_reasons(
         self, groups: Sequence[CompiledResourceGroup], *, granular: bool
     ) -> tuple[RequeueReason, GranularReason]:
         """Return requeue reason and granular reason of a head that does not fit or has no preemption candidates."""
         if self.mode == FlavorAssignmentMode.NO_FIT:
-            return RequeueReason.NO_FIT, self.cause(groups) if granular else GranularReason.NONE
+            return RequeueReason.NO_FIT, self.granular_reason(groups) if granular else GranularReason.NONE
         return RequeueReason.PREEMPTION_NO_CANDIDATES, GranularReason.WAITING_FOR_QUOTA
 
-    def cause(self, groups: Sequence[CompiledResourceGroup]) -> GranularReason:
+    def granular_reason(self, groups: Sequence[CompiledResourceGroup]) -> GranularReason:
         """Return the granular reason why the workload does not fit (resolveNoFitReason); NONE if it fits."""
         if self.mode != FlavorAssignmentMode.NO_FIT:
             return GranularReason.NONE
         return most_severe(
-            result.cause(groups) for result in self.pod_sets if result.mode == FlavorAssignmentMode.NO_FIT
+            result.granular_reason(groups)
+            for result in self.pod_sets
+            if result.worst_mode == FlavorAssignmentMode.NO_FIT
         )
 
-    def fail(self, result: PodSetResult, error: str) -> None:
+    def record_error(self, result: PodSetResult, error: str) -> None:
         """Record an error that makes a pod set impossible to assign."""
         result.failure = error
         self._mode = None
@@ -358,19 +361,19 @@ class Assignment:
         """Return the result of a pod set."""
         return next(result for result in self.pod_sets if result.pod_set.name == pod_set)
 
-    def settle(self, places: Mapping[str, tuple[TopologyDomain, ...]]) -> None:
+    def record_topology(self, places: Mapping[str, tuple[TopologyDomain, ...]]) -> None:
         """Record the topology domains of these pod sets; a delayed pod set with domains becomes `Ready`."""
         for name, domains in places.items():
             result = self.result(name)
             result.topology = domains
-            if result.delayed and domains:
-                result.delayed = "Ready"
+            if result.is_delayed and domains:
+                result.is_delayed = "Ready"
 
-    def places(
-        self, topologies: Mapping[str, TopologyDomainTree], held: Admission | None = None
+    def topology_usage(
+        self, topologies: Mapping[str, TopologyDomainTree], earlier_admission: Admission | None = None
     ) -> tuple[TopologyUsage, ...]:
-        """Return the topology usage of the pods, without what the workload's earlier admission `held` already uses."""
-        before = _held_counts(held)
+        """Return the topology usage of the pods, without what the workload's earlier admission already uses."""
+        before = _held_counts(earlier_admission)
         return tuple(
             TopologyUsage(flavor, domain.values, more, result.pod_set.template.requests)
             for result in self.pod_sets
@@ -380,19 +383,19 @@ class Assignment:
         )
 
     @property
-    def uses(self) -> list[tuple[int, int]]:
+    def quota_usage(self) -> list[tuple[int, int]]:
         """The (column, amount) pairs that the assignment adds to the quota usage."""
         return list(self.usage.items())
 
     @property
-    def preemption_uses(self) -> list[tuple[int, int]]:
+    def preemption_usage(self) -> list[tuple[int, int]]:
         """The quota that a search for victims must free, without zero amounts and, as in Kueue, without the number of
         pods.
         """
         uses: dict[int, int] = {}
         for result in self.pod_sets:
-            given = self.given(result)
-            added = result.requests if given is None else result.scaled(result.count - given.count)
+            assignment = self.replaced_pod_set(result)
+            added = result.requests if assignment is None else result.requests_for(result.count - assignment.count)
             for resource, amount in added.items():
                 if amount and resource != PODS and resource in result.choices:
                     column = result.choices[resource].column
@@ -400,7 +403,7 @@ class Assignment:
         return list(uses.items())
 
     @property
-    def needing_preemption(self) -> frozenset[int]:
+    def columns_needing_preemption(self) -> frozenset[int]:
         """Columns in which preemption is needed."""
         return frozenset(
             choice.column
@@ -410,7 +413,7 @@ class Assignment:
         )
 
     @property
-    def resume(self) -> Resume | None:
+    def resume_position(self) -> ResumePosition | None:
         """Position from which the next search for flavors continues; None to start from the first flavor."""
         tried = tuple({resource: c.tried for resource, c in result.choices.items()} for result in self.pod_sets)
         return tried if any(index != -1 for indices in tried for index in indices.values()) else None
@@ -420,10 +423,10 @@ class Assignment:
         """The reasons why the workload does not fit, as its condition shows them."""
         for result in self.pod_sets:
             if result.failure:
-                return messages.failed_assignment(result.pod_set.name, result.failure)
-        return messages.assignment((result.pod_set.name, result.reasons) for result in self.pod_sets)
+                return messages.failed_assignment_message(result.pod_set.name, result.failure)
+        return messages.unassigned_message((result.pod_set.name, result.reasons) for result in self.pod_sets)
 
-    def nominated(self) -> dict[str, dict[str, str]]:
+    def nominated_flavors(self) -> dict[str, dict[str, str]]:
         """The chosen flavors: pod set → resource → flavor."""
         return {
             result.pod_set.name: {resource: choice.flavor for resource, choice in result.choices.items()}
@@ -436,10 +439,10 @@ class Assignment:
         return Admission(cluster_queue=cluster_queue, pod_sets=granted)
 
 
-def _held_counts(held: Admission | None) -> dict[tuple[str, tuple[str, ...]], int]:
+def _held_counts(earlier_admission: Admission | None) -> dict[tuple[str, tuple[str, ...]], int]:
     """(pod set, domain) → pods that the admission already counts there."""
     counts: dict[tuple[str, tuple[str, ...]], int] = {}
-    for assignment in held.pod_sets if held is not None else ():
+    for assignment in earlier_admission.pod_sets if earlier_admission is not None else ():
         for domain in assignment.topology:
             key = assignment.name, domain.values
             counts[key] = counts.get(key, 0) + domain.count
@@ -456,5 +459,5 @@ def _pod_set_assignment(result: PodSetResult, topologies: Mapping[str, TopologyD
         count=result.count,
         levels=topologies[placed[0]].assignment_levels if placed else (),
         topology=result.topology,
-        delayed=result.delayed,
+        delayed=result.is_delayed,
     )

@@ -35,11 +35,11 @@ class EquivalenceQueue:
         "_sorted_heads",
         "_stale",
         "inadmissible_hashes",
-        "waiting",
+        "pending",
     )
 
     def __init__(self) -> None:
-        self.waiting: dict[int, WorkloadRequest] = {}
+        self.pending: dict[int, WorkloadRequest] = {}
         """All workloads by id; read-only for callers."""
         self.inadmissible_hashes: dict[bytes, str] = {}
         """Hashes of the inadmissible classes → reason; read-only for callers."""
@@ -57,18 +57,18 @@ class EquivalenceQueue:
 
     def copy(self) -> "EquivalenceQueue":
         """Return an independent copy."""
-        twin = EquivalenceQueue()
-        twin.waiting, twin.inadmissible_hashes = self.waiting.copy(), self.inadmissible_hashes.copy()
-        twin._heaps = {equivalence_class: heap[:] for equivalence_class, heap in self._heaps.items()}
-        twin._entries, twin._class_heads = self._entries.copy(), self._class_heads.copy()
-        twin._sorted_heads = {local_queue: line[:] for local_queue, line in self._sorted_heads.items()}
-        twin._stale, twin._inadmissible_prefix = self._stale.copy(), self._inadmissible_prefix.copy()
-        return twin
+        copied = EquivalenceQueue()
+        copied.pending, copied.inadmissible_hashes = self.pending.copy(), self.inadmissible_hashes.copy()
+        copied._heaps = {equivalence_class: heap[:] for equivalence_class, heap in self._heaps.items()}
+        copied._entries, copied._class_heads = self._entries.copy(), self._class_heads.copy()
+        copied._sorted_heads = {local_queue: line[:] for local_queue, line in self._sorted_heads.items()}
+        copied._stale, copied._inadmissible_prefix = self._stale.copy(), self._inadmissible_prefix.copy()
+        return copied
 
     def add(self, request: WorkloadRequest, equivalence_class: EquivalenceClass) -> None:
         """Add or update a workload."""
         number, entry = request.id, (request.order, request.id)
-        self.waiting[number] = request
+        self.pending[number] = request
         self._stale.add(equivalence_class)
         known = self._entries.get(number)
         if known == (entry, equivalence_class):
@@ -81,41 +81,41 @@ class EquivalenceQueue:
 
     def replace(self, request: WorkloadRequest) -> None:
         """Update a workload whose position does not change."""
-        self.waiting[request.id] = request
+        self.pending[request.id] = request
         self._stale.add(self._entries[request.id][1])
 
     def remove(self, number: int) -> None:
         """Remove a workload, if present."""
-        if self.waiting.pop(number, None) is not None:
+        if self.pending.pop(number, None) is not None:
             self._stale.add(self._entries[number][1])
 
-    def of_hash(self, shape: bytes) -> Iterator[WorkloadRequest]:
+    def workloads_with_hash(self, scheduling_hash: bytes) -> Iterator[WorkloadRequest]:
         """Yield all workloads of a scheduling hash, in no particular order."""
-        for equivalence_class in [(local_queue, shape) for local_queue in self._sorted_heads]:
+        for equivalence_class in [(local_queue, scheduling_hash) for local_queue in self._sorted_heads]:
             for entry in list(self._heaps.get(equivalence_class, ())):
-                request = self.waiting.get(entry[1])
+                request = self.pending.get(entry[1])
                 if request is not None and self._entries[entry[1]] == (entry, equivalence_class):
                     yield request
 
-    def mark_inadmissible(self, shapes: Mapping[bytes, str]) -> None:
+    def mark_inadmissible(self, scheduling_hashes: Mapping[bytes, str]) -> None:
         """Mark the classes of these hashes inadmissible, with the reasons."""
-        self.inadmissible_hashes.update(shapes)
+        self.inadmissible_hashes.update(scheduling_hashes)
 
-    def mark_admissible(self, shapes: Iterable[bytes]) -> bool:
+    def mark_admissible(self, scheduling_hashes: Iterable[bytes]) -> bool:
         """Make the classes of these hashes admissible; True if any was inadmissible."""
-        closed, before = self.inadmissible_hashes, len(self.inadmissible_hashes)
-        for shape in shapes if closed else ():
-            closed.pop(shape, None)
-        if len(closed) == before:
+        inadmissible_classes, before = self.inadmissible_hashes, len(self.inadmissible_hashes)
+        for scheduling_hash in scheduling_hashes if inadmissible_classes else ():
+            inadmissible_classes.pop(scheduling_hash, None)
+        if len(inadmissible_classes) == before:
             return False
         self._inadmissible_prefix.clear()
         return True
 
     def mark_all_admissible(self) -> Mapping[bytes, str]:
         """Make all classes admissible; returns the hashes of those that were not."""
-        closed, self.inadmissible_hashes = self.inadmissible_hashes, {}
+        inadmissible_classes, self.inadmissible_hashes = self.inadmissible_hashes, {}
         self._inadmissible_prefix.clear()
-        return closed
+        return inadmissible_classes
 
     @property
     def has_head(self) -> bool:
@@ -141,10 +141,10 @@ class EquivalenceQueue:
 
     def class_heads(self, local_queue: str) -> Iterator[WorkloadRequest]:
         """Yield the head of each admissible class of a LocalQueue, in order; the queue must not change meanwhile."""
-        for _, (_, shape), request in islice(
+        for _, (_, scheduling_hash), request in islice(
             self._up_to_date_heads(local_queue), self._inadmissible_prefix.get(local_queue, 0), None
         ):
-            if shape not in self.inadmissible_hashes:
+            if scheduling_hash not in self.inadmissible_hashes:
                 yield request
 
     def _up_to_date_heads(self, local_queue: str) -> list[_ClassHead]:
@@ -205,7 +205,7 @@ class EquivalenceQueue:
             entry = heap[0]
             known = self._entries.get(entry[1])
             if known is not None and known[0] is entry:
-                request = self.waiting.get(entry[1])
+                request = self.pending.get(entry[1])
                 if request is not None:
                     return request
                 del self._entries[entry[1]]
@@ -236,9 +236,9 @@ class RequeueReason(StrEnum):
     PREEMPTION_NO_CANDIDATES = "PreemptionNoCandidates"
 
 
-_MAKES_ROOM = (RequeueReason.PENDING_PREEMPTION, RequeueReason.PENDING_MIGRATION)
-_AT_ONCE = (RequeueReason.FAILED_AFTER_NOMINATION, RequeueReason.PREEMPTION_FAILED, *_MAKES_ROOM)
-_MARKS_CLASS = (RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES)
+_WAITS_FOR_VICTIMS = (RequeueReason.PENDING_PREEMPTION, RequeueReason.PENDING_MIGRATION)
+_RETRIED_AT_ONCE = (RequeueReason.FAILED_AFTER_NOMINATION, RequeueReason.PREEMPTION_FAILED, *_WAITS_FOR_VICTIMS)
+_MARKS_CLASS_INADMISSIBLE = (RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES)
 
 
 class ClusterQueueHeap:
@@ -255,7 +255,7 @@ class ClusterQueueHeap:
         self._strict = strict
         self._hashing = hashing and not strict
         self._taking_turns = taking_turns
-        """Admission fair sharing is on: then `head` and `listing` need the usage of LocalQueues."""
+        """Admission fair sharing is on: then `head` and `sorted_pending` need the usage of LocalQueues."""
         self._equivalence_queue = EquivalenceQueue()
         """All but individually inadmissible workloads, and the inadmissible classes with their granular reasons."""
         self._inadmissible: dict[int, WorkloadRequest] = {}
@@ -277,25 +277,29 @@ class ClusterQueueHeap:
 
     def copy(self) -> "ClusterQueueHeap":
         """Return an independent copy."""
-        twin = ClusterQueueHeap(strict=self._strict, hashing=self._hashing, taking_turns=self._taking_turns)
-        twin._equivalence_queue, twin._inadmissible, twin._sticky = (
+        copied = ClusterQueueHeap(strict=self._strict, hashing=self._hashing, taking_turns=self._taking_turns)
+        copied._equivalence_queue, copied._inadmissible, copied._sticky = (
             self._equivalence_queue.copy(),
             self._inadmissible.copy(),
             self._sticky,
         )
-        twin._touched, twin._reported_hashes, twin.version = self._touched.copy(), self._reported_hashes, self.version
-        twin._reported, twin.members = self._reported.copy(), self.members
-        twin._requeued_from_local_queue = self._requeued_from_local_queue.copy()
-        return twin
+        copied._touched, copied._reported_hashes, copied.version = (
+            self._touched.copy(),
+            self._reported_hashes,
+            self.version,
+        )
+        copied._reported, copied.members = self._reported.copy(), self.members
+        copied._requeued_from_local_queue = self._requeued_from_local_queue.copy()
+        return copied
 
     def __len__(self) -> int:
-        return len(self._equivalence_queue.waiting) + len(self._inadmissible)
+        return len(self._equivalence_queue.pending) + len(self._inadmissible)
 
     def __contains__(self, id: int) -> bool:
-        return id in self._equivalence_queue.waiting or id in self._inadmissible
+        return id in self._equivalence_queue.pending or id in self._inadmissible
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True if no admissible workload is pending, so that there is no head."""
         return not self._equivalence_queue.has_head
 
@@ -320,7 +324,7 @@ class ClusterQueueHeap:
         self._touched.add(request.id)
         self._equivalence_queue.add(request, self._class_of(request))
 
-    def refresh(self, request: WorkloadRequest) -> None:
+    def update_in_place(self, request: WorkloadRequest) -> None:
         """Update a workload whose change does not matter to scheduling; it keeps its position."""
         self.version += 1
         self.members += 1
@@ -358,15 +362,15 @@ class ClusterQueueHeap:
         """True if the workload itself or its class is inadmissible."""
         if id in self._inadmissible:
             return True
-        closed, waiting = self._equivalence_queue.inadmissible_hashes, self._equivalence_queue.waiting
-        return bool(closed) and id in waiting and self._hash_of(waiting[id]) in closed
+        inadmissible_classes, waiting = self._equivalence_queue.inadmissible_hashes, self._equivalence_queue.pending
+        return bool(inadmissible_classes) and id in waiting and self._hash_of(waiting[id]) in inadmissible_classes
 
     @property
     def inadmissible_count(self) -> int:
         """Number of inadmissible workloads."""
-        closed = self._equivalence_queue.inadmissible_hashes
-        waiting = self._equivalence_queue.waiting.values() if closed else ()
-        return len(self._inadmissible) + sum(self._hash_of(request) in closed for request in waiting)
+        inadmissible_classes = self._equivalence_queue.inadmissible_hashes
+        waiting = self._equivalence_queue.pending.values() if inadmissible_classes else ()
+        return len(self._inadmissible) + sum(self._hash_of(request) in inadmissible_classes for request in waiting)
 
     def newly_inadmissible(self) -> list[WorkloadRequest]:
         """Return the workloads that became inadmissible since the last call, each once.
@@ -374,20 +378,20 @@ class ClusterQueueHeap:
         Only touched workloads and newly inadmissible classes are visited: a class may be large.
         """
         ids = self._touched
-        for shape in self._equivalence_queue.inadmissible_hashes.keys() - self._reported_hashes:
-            ids.update(request.id for request in self._equivalence_queue.of_hash(shape))
+        for scheduling_hash in self._equivalence_queue.inadmissible_hashes.keys() - self._reported_hashes:
+            ids.update(request.id for request in self._equivalence_queue.workloads_with_hash(scheduling_hash))
         self._touched, self._reported_hashes = set(), frozenset(self._equivalence_queue.inadmissible_hashes)
         found = [id for id in ids - self._reported if self.is_inadmissible(id)]
         self._reported.update(found)
-        return [self._inadmissible.get(id) or self._equivalence_queue.waiting[id] for id in found]
+        return [self._inadmissible.get(id) or self._equivalence_queue.pending[id] for id in found]
 
     def is_sticky(self, id: int) -> bool:
         """True for the sticky workload, which stays the head while its victims terminate."""
         return self._sticky == id
 
-    def refusal(self, id: int) -> str | None:
+    def class_refusal(self, id: int) -> str | None:
         """Return the reason for which an inadmissible workload's class was refused, if known (GetNoFitReason)."""
-        request = self._inadmissible.get(id) or self._equivalence_queue.waiting.get(id)
+        request = self._inadmissible.get(id) or self._equivalence_queue.pending.get(id)
         return None if request is None else self._equivalence_queue.inadmissible_hashes.get(self._hash_of(request))
 
     def head(self, usage: QueueUsage | None = None) -> WorkloadRequest | None:
@@ -395,7 +399,7 @@ class ClusterQueueHeap:
 
         `usage` is required under admission fair sharing.
         """
-        held = self._held()
+        held = self._waiting_head()
         if not self._taking_turns:
             return held or self._equivalence_queue.head(_ALL_LOCAL_QUEUES)
         assert usage is not None
@@ -408,16 +412,16 @@ class ClusterQueueHeap:
             default=None,
         )
 
-    def take(self, head: WorkloadRequest) -> None:
+    def take_head(self, head: WorkloadRequest) -> None:
         """Remove the head for a cycle; `requeue` returns it."""
         self.members += 1
         self._equivalence_queue.remove(head.id)
 
-    def _held(self) -> WorkloadRequest | None:
+    def _waiting_head(self) -> WorkloadRequest | None:
         """Return the workload whose victims are terminating, if it is still admissible."""
         if self._sticky is None or self._strict:
             return None
-        held = self._equivalence_queue.waiting.get(self._sticky)
+        held = self._equivalence_queue.pending.get(self._sticky)
         return (
             held
             if held is not None and self._hash_of(held) not in self._equivalence_queue.inadmissible_hashes
@@ -433,14 +437,14 @@ class ClusterQueueHeap:
         left to try (`more_flavors`). Otherwise it becomes inadmissible, and for some reasons its whole class with it.
         `granular` is the reason in its condition.
         """
-        if reason in _MAKES_ROOM:
+        if reason in _WAITS_FOR_VICTIMS:
             self._sticky = request.id
-        at_once = reason is not RequeueReason.NAMESPACE_MISMATCH if self._strict else reason in _AT_ONCE
+        at_once = reason is not RequeueReason.NAMESPACE_MISMATCH if self._strict else reason in _RETRIED_AT_ONCE
         if ready and (at_once or more_flavors):
             self._push(request)
             return
         self._move_to_inadmissible(request)
-        if self._hashing and reason in _MARKS_CLASS:
+        if self._hashing and reason in _MARKS_CLASS_INADMISSIBLE:
             self.mark_classes_inadmissible([(request, granular)])
 
     def set_sticky(self, request: WorkloadRequest) -> None:
@@ -454,12 +458,16 @@ class ClusterQueueHeap:
             return
         refused = {request.scheduling_hash for request in self._inadmissible.values()}
         if self._equivalence_queue.mark_admissible(
-            [shape for shape in self._equivalence_queue.inadmissible_hashes if shape not in refused]
+            [
+                scheduling_hash
+                for scheduling_hash in self._equivalence_queue.inadmissible_hashes
+                if scheduling_hash not in refused
+            ]
         ):
             self.version += 1
 
     @property
-    def strict(self) -> bool:
+    def is_strict(self) -> bool:
         """True under StrictFIFO: a refused head stays the head."""
         return self._strict
 
@@ -479,27 +487,27 @@ class ClusterQueueHeap:
         Yields none under admission fair sharing, or if a sticky workload or one of `requeued_from_local_queue` may
         precede them. The queue must not change during the iteration.
         """
-        if self._taking_turns or self._requeued_from_local_queue or self._sticky in self._equivalence_queue.waiting:
+        if self._taking_turns or self._requeued_from_local_queue or self._sticky in self._equivalence_queue.pending:
             return iter(())
         return self._equivalence_queue.class_heads(_ALL_LOCAL_QUEUES)
 
     def mark_classes_inadmissible(self, refused: Iterable[tuple[WorkloadRequest, str]]) -> None:
         """Mark the classes of these heads inadmissible, with the granular reasons of their conditions."""
         self.version += 1
-        shapes = {
+        scheduling_hashes = {
             head.scheduling_hash: granular or GranularReason.PENDING_EVALUATION.value for head, granular in refused
         }
-        self._rejoin_class(shapes)
-        self._equivalence_queue.mark_inadmissible(shapes)
+        self._rejoin_class(scheduling_hashes)
+        self._equivalence_queue.mark_inadmissible(scheduling_hashes)
 
-    def _rejoin_class(self, shapes: Container[bytes]) -> None:
+    def _rejoin_class(self, scheduling_hashes: Container[bytes]) -> None:
         """Move workloads with a class of their own back to the class of their hash, for these hashes."""
         for request in [
-            self._equivalence_queue.waiting[id]
+            self._equivalence_queue.pending[id]
             for id in self._requeued_from_local_queue
-            if id in self._equivalence_queue.waiting
+            if id in self._equivalence_queue.pending
         ]:
-            if request.scheduling_hash in shapes:
+            if request.scheduling_hash in scheduling_hashes:
                 self._requeued_from_local_queue.discard(request.id)
                 self._push(request)
 
@@ -520,16 +528,20 @@ class ClusterQueueHeap:
         opened = self._equivalence_queue.mark_all_admissible()
         self._rejoin_class(opened)
         if matches is not None:
-            for request in [request for shape in opened for request in self._equivalence_queue.of_hash(shape)]:
+            for request in [
+                request
+                for scheduling_hash in opened
+                for request in self._equivalence_queue.workloads_with_hash(scheduling_hash)
+            ]:
                 if not matches(request):
                     self._move_to_inadmissible(request)
         for request in list(self._inadmissible.values()):
             if ready(request) and (matches is None or matches(request)):
                 self._push(request)
 
-    def listing(self, usage: QueueUsage | None = None) -> list[tuple[WorkloadRequest, bool]]:
+    def sorted_pending(self, usage: QueueUsage | None = None) -> list[tuple[WorkloadRequest, bool]]:
         """Return all pending workloads in queue order, each with whether it is inadmissible."""
-        everything = [*self._equivalence_queue.waiting.values(), *self._inadmissible.values()]
+        everything = [*self._equivalence_queue.pending.values(), *self._inadmissible.values()]
         sticky = None if self._strict else self._sticky
         everything.sort(key=lambda request: (request.id != sticky, request.order))
         if self._taking_turns and usage is not None:
@@ -554,9 +566,9 @@ class ClusterQueueHeap:
     def load(
         self,
         inadmissible: Iterable[int],
-        closed: Iterable[tuple[bytes, str]],
+        inadmissible_classes: Iterable[tuple[bytes, str]],
         sticky: int | None,
-        brought_back: Iterable[int] = (),
+        requeued_from_local_queue: Iterable[int] = (),
     ) -> None:
         """Restore a saved queue: the three values that `dump` returned, and those of `requeued_from_local_queue`.
 
@@ -564,14 +576,14 @@ class ClusterQueueHeap:
         """
         self.version += 1
         self._equivalence_queue.mark_all_admissible()
-        self._requeued_from_local_queue = set(brought_back)
-        for number in self._requeued_from_local_queue & self._equivalence_queue.waiting.keys():
-            self._push(self._equivalence_queue.waiting[number])
-        self._equivalence_queue.mark_inadmissible(dict(closed))
+        self._requeued_from_local_queue = set(requeued_from_local_queue)
+        for number in self._requeued_from_local_queue & self._equivalence_queue.pending.keys():
+            self._push(self._equivalence_queue.pending[number])
+        self._equivalence_queue.mark_inadmissible(dict(inadmissible_classes))
         self._sticky = sticky
         wanted = set(inadmissible)
-        for number in wanted & self._equivalence_queue.waiting.keys():
-            self.mark_inadmissible(self._equivalence_queue.waiting[number])
+        for number in wanted & self._equivalence_queue.pending.keys():
+            self.mark_inadmissible(self._equivalence_queue.pending[number])
         for number in self._inadmissible.keys() - wanted:
             self.push(self._inadmissible[number])
 

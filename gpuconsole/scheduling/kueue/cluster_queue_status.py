@@ -2,7 +2,7 @@
 
 `active_condition` returns a ClusterQueue's Active condition with Kueue's messages. `CompiledConfig` compiles the
 `ConfigObjects` once: (flavor, resource) pairs, queues and cohorts become indices of the quota tree. It is frozen and
-shared by forks. `using_flavor` and the like find the ClusterQueues that use an object. Kueue 0.19
+shared by forks. `queues_using_flavor` and the like find the ClusterQueues that use an object. Kueue 0.19
 pkg/cache/scheduler/clusterqueue.go: updateQueueStatus, inactiveReason, updateWithAdmissionChecks.
 """
 
@@ -30,14 +30,14 @@ from gpuconsole.model.resources import PODS
 from gpuconsole.model.snapshot import EVERYTHING, Visibility
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.dra.claims import DeviceCatalogue
-from gpuconsole.scheduling.kueue.pod_resources import NO_LIMITS, Limits, summarise
+from gpuconsole.scheduling.kueue.pod_resources import NO_LIMITS, Limits, combine_limit_ranges
 from gpuconsole.scheduling.kueue.quota_tree import Column, QuotaTree
 from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree, build_domains
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 """spec.controllerName of admission checks that provision nodes; `MULTIKUEUE` is that of MultiKueue."""
-LONGEST_MESSAGE = 32 * 1024
+MAX_MESSAGE_LENGTH = 32 * 1024
 """Maximum length of a condition's message."""
 
 
@@ -83,7 +83,7 @@ def active_condition(
     if queue.terminating:
         return TERMINATING
     obstacles = [*_stop_obstacles(queue), *_flavor_obstacles(queue, known, seen), *_check_obstacles(queue, known, seen)]
-    if topologies and seen.all_of(Topology) and (obstacles or not _runs_elsewhere(queue, known)):
+    if topologies and seen.all_of(Topology) and (obstacles or not _is_multikueue_queue(queue, known)):
         obstacles += _topology_obstacles(queue, known)
     if not obstacles:
         return READY
@@ -108,7 +108,7 @@ def _check_obstacles(queue: ClusterQueue, known: ReferencedObjects, seen: Visibi
     missing = [name for name in sorted(rules) if name not in found]
     inactive = [name for name, check in found.items() if not check.active]
     remote = [name for name, check in found.items() if check.controller == MULTIKUEUE]
-    per_flavor = [name for name in remote if not _for_all_flavors(rules[name], queue)]
+    per_flavor = [name for name in remote if not _applies_to_all_flavors(rules[name], queue)]
     provisioning = [name for name, check in found.items() if check.controller == PROVISIONING]
     if missing and seen.all_of(AdmissionCheck):
         yield "AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(missing)}"
@@ -132,11 +132,11 @@ def _check_obstacles(queue: ClusterQueue, known: ReferencedObjects, seen: Visibi
         )
 
 
-def _for_all_flavors(rule: CheckRule, queue: ClusterQueue) -> bool:
+def _applies_to_all_flavors(rule: CheckRule, queue: ClusterQueue) -> bool:
     return not rule.on_flavors or set(rule.on_flavors) == set(queue.flavors)
 
 
-def _runs_elsewhere(queue: ClusterQueue, known: ReferencedObjects) -> bool:
+def _is_multikueue_queue(queue: ClusterQueue, known: ReferencedObjects) -> bool:
     """True with a MultiKueue check: then the worker clusters' topologies apply."""
     checks = (known.admission_checks.get(rule.name) for rule in queue.checks)
     return any(check is not None and check.controller == MULTIKUEUE for check in checks)
@@ -150,20 +150,22 @@ def _topology_obstacles(queue: ClusterQueue, known: ReferencedObjects) -> Iterat
 
 
 def _truncated(message: str) -> str:
-    return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 4] + " ..."
+    return message if len(message) <= MAX_MESSAGE_LENGTH else message[: MAX_MESSAGE_LENGTH - 4] + " ..."
 
 
-def using_flavor(queues: Iterable[ClusterQueue], flavor: str) -> list[str]:
+def queues_using_flavor(queues: Iterable[ClusterQueue], flavor: str) -> list[str]:
     """Names of the ClusterQueues that have quota of a flavor."""
     return [queue.name for queue in queues if flavor in queue.flavors]
 
 
-def using_check(queues: Iterable[ClusterQueue], check: str) -> list[str]:
+def queues_using_check(queues: Iterable[ClusterQueue], check: str) -> list[str]:
     """Names of the ClusterQueues that require an admission check."""
     return [queue.name for queue in queues if any(rule.name == check for rule in queue.checks)]
 
 
-def using_topology(queues: Iterable[ClusterQueue], flavors: Iterable[ResourceFlavor], topology: str) -> list[str]:
+def queues_using_topology(
+    queues: Iterable[ClusterQueue], flavors: Iterable[ResourceFlavor], topology: str
+) -> list[str]:
     """Names of the ClusterQueues with a flavor that uses a topology."""
     placed = {flavor.name for flavor in flavors if flavor.topology == topology}
     return [queue.name for queue in queues if not placed.isdisjoint(queue.flavors)]
@@ -208,9 +210,9 @@ class ClusterQueueConfig:
 
     __slots__ = (
         "active",
+        "compares_age",
         "group_of",
         "groups",
-        "looks_at_age",
         "multikueue",
         "name",
         "node",
@@ -230,12 +232,12 @@ class ClusterQueueConfig:
         self.active = active
         self.tas_only = tas_only
         """Every flavor of the queue has a topology, so all its workloads get topology assignments."""
-        self.multikueue = any(_controller(rule, checks) == MULTIKUEUE for rule in queue.checks)
+        self.multikueue = any(_checks_of_controller(rule, checks) == MULTIKUEUE for rule in queue.checks)
         """Its workloads run in worker clusters, which assign their topologies."""
         self.provisioned = frozenset(
             flavor
             for rule in queue.checks
-            if _controller(rule, checks) == PROVISIONING
+            if _checks_of_controller(rule, checks) == PROVISIONING
             for flavor in rule.on_flavors or [f.name for group in queue.resource_groups for f in group.flavors]
         )
         """Flavors whose nodes are provisioned by a ProvisioningRequest before admission."""
@@ -248,7 +250,7 @@ class ClusterQueueConfig:
         self.nomination_key: Hashable = _nomination_key(queue, tree, self.node)
         """Equal for sibling ClusterQueues that nominate equal workloads alike while their usage is equal."""
         preemption = queue.preemption
-        self.looks_at_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY in (
+        self.compares_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY in (
             preemption.within_cluster_queue,
             preemption.reclaim_within_cohort,
         )
@@ -275,7 +277,7 @@ def _nomination_key(queue: ClusterQueue, tree: QuotaTree, node: int) -> Hashable
     return tree.parent[node], numbers, flavors, queue.fungibility, queue.preemption
 
 
-def _controller(rule: CheckRule, checks: Mapping[str, AdmissionCheck]) -> str:
+def _checks_of_controller(rule: CheckRule, checks: Mapping[str, AdmissionCheck]) -> str:
     check = checks.get(rule.name)
     return check.controller if check is not None else ""
 
@@ -288,7 +290,7 @@ class CompiledConfig:
         "flavors",
         "limits",
         "local_queue_targets",
-        "most_flavors",
+        "max_flavors",
         "objects",
         "overheads",
         "queues",
@@ -309,7 +311,7 @@ class CompiledConfig:
         self.tree = QuotaTree(objects.cluster_queues, objects.cohorts, [*columns, *covered])
         self.queues = {
             name: ClusterQueueConfig(
-                queue, self._active(queue, config), self._tas_only(queue), self.tree, objects.admission_checks
+                queue, self._is_active(queue, config), self._is_tas_only(queue), self.tree, objects.admission_checks
             )
             for name, queue in objects.cluster_queues.items()
         }
@@ -317,32 +319,34 @@ class CompiledConfig:
         for rules in self.queues.values():
             # Numbers are quicker to look up than all quotas of a queue.
             rules.nomination_key = kinds.setdefault(rules.nomination_key, len(kinds))
-        self.local_queue_targets = {key: self._behind(self.cluster_queue_of(key)) for key in objects.local_queues}
+        self.local_queue_targets = {
+            key: self._resolve_local_queue(self.cluster_queue_of(key)) for key in objects.local_queues
+        }
         """LocalQueue → its ClusterQueue (empty if none), and whether that uses concurrent admission."""
-        self.limits = summarise(objects.limit_ranges.values())
+        self.limits = combine_limit_ranges(objects.limit_ranges.values())
         """Namespace → its combined LimitRanges; namespaces without LimitRanges are absent."""
         self.overheads = {one.name: one.overhead for one in objects.runtime_classes.values() if one.overhead}
         """RuntimeClass → its overhead per pod, if it has any."""
-        self.devices = _catalogue(objects, config)
+        self.devices = _device_catalogue(objects, config)
         """Devices that resource claims can request, and the quota that they are charged to."""
         self.topologies = _configured_topologies(objects)
         """Flavor → its topology domains, if it has a topology."""
-        self.most_flavors = max((len(g.flavors) for r in self.queues.values() for g in r.groups), default=0)
+        self.max_flavors = max((len(g.flavors) for r in self.queues.values() for g in r.groups), default=0)
         """Number of flavors in the longest resource group."""
 
     def with_nodes(self, objects: ConfigObjects) -> "CompiledConfig":
         """Return the same configuration with other nodes; everything else must be unchanged."""
-        twin = copy(self)
-        twin.objects = objects
-        twin.topologies = _configured_topologies(objects)
-        return twin
+        copied = copy(self)
+        copied.objects = objects
+        copied.topologies = _configured_topologies(objects)
+        return copied
 
     def with_devices(self, objects: ConfigObjects, config: KueueConfig) -> "CompiledConfig":
         """Return the same configuration with other device classes, claim templates and devices."""
-        twin = copy(self)
-        twin.objects = objects
-        twin.devices = _catalogue(objects, config)
-        return twin
+        copied = copy(self)
+        copied.objects = objects
+        copied.devices = _device_catalogue(objects, config)
+        return copied
 
     def limits_of(self, namespace: str) -> Limits:
         """Return the combined LimitRanges of a namespace."""
@@ -355,7 +359,7 @@ class CompiledConfig:
             return ""
         return queue.cluster_queue
 
-    def _behind(self, cluster_queue: str) -> tuple[str, bool]:
+    def _resolve_local_queue(self, cluster_queue: str) -> tuple[str, bool]:
         """Return a ClusterQueue, and whether it uses concurrent admission."""
         rules = self.queues.get(cluster_queue)
         return cluster_queue, rules is not None and rules.queue.concurrent_admission is not None
@@ -366,12 +370,12 @@ class CompiledConfig:
         labels = known.labels if known is not None else NO_LABELS
         return queue.namespace_selector is not None and queue.namespace_selector.matches(labels)
 
-    def _active(self, queue: ClusterQueue, config: KueueConfig) -> bool:
+    def _is_active(self, queue: ClusterQueue, config: KueueConfig) -> bool:
         """True if the queue can admit; one whose cohorts form a cycle cannot."""
         ready = active_condition(queue, self.objects, topologies=config.enabled("TopologyAwareScheduling"))
         return ready.active and queue.name in self.tree.queues
 
-    def _tas_only(self, queue: ClusterQueue) -> bool:
+    def _is_tas_only(self, queue: ClusterQueue) -> bool:
         flavors = [self.flavors.get(flavor.name) for group in queue.resource_groups for flavor in group.flavors]
         return bool(flavors) and all(flavor is not None and flavor.topology for flavor in flavors)
 
@@ -384,7 +388,7 @@ def _configured_topologies(objects: ConfigObjects) -> dict[str, TopologyDomainTr
     }
 
 
-def _catalogue(objects: ConfigObjects, config: KueueConfig) -> DeviceCatalogue:
+def _device_catalogue(objects: ConfigObjects, config: KueueConfig) -> DeviceCatalogue:
     return DeviceCatalogue(
         config.device_class_mappings,
         objects.device_classes,

@@ -43,12 +43,12 @@ class SharedCache:
         self.has_forks = False
         """The session was forked: outcomes are cached only from then on, as few repeat within one session."""
 
-    def next_state(self, state: int, what: Hashable) -> int:
+    def next_state(self, state: int, change: Hashable) -> int:
         """Return the state number of a cohort tree after an event in it.
 
         Forks get equal numbers after the same sequence of events, so that they can share cached outcomes.
         """
-        step = state, what
+        step = state, change
         found: int | None = self._steps.get(step)
         if found is None:
             found = next(self._states)
@@ -81,34 +81,34 @@ class CohortCache:
     def fork(self) -> "CohortCache":
         """Return a cache with the same entries for a fork; `shared_cache` stays shared."""
         self.shared_cache.has_forks = True
-        twin = CohortCache.__new__(CohortCache)
-        twin._trees, twin._queues, twin._states = self._trees.copy(), self._queues.copy(), self._states.copy()
-        twin.shared_cache = self.shared_cache
-        return twin
+        copied = CohortCache.__new__(CohortCache)
+        copied._trees, copied._queues, copied._states = self._trees.copy(), self._queues.copy(), self._states.copy()
+        copied.shared_cache = self.shared_cache
+        return copied
 
-    def emptied(self) -> "CohortCache":
+    def new_empty(self) -> "CohortCache":
         """Return an empty cache for changed quotas; it remembers whether the session has forks."""
         fresh = CohortCache()
         fresh.shared_cache.has_forks = self.shared_cache.has_forks
         return fresh
 
-    def of_cohort(self, root: int) -> CacheEntries:
+    def cohort_entries(self, root: int) -> CacheEntries:
         """Return the mutable cache entries of a cohort tree."""
         return _entries_of(self._trees, root)
 
-    def of_queue(self, name: str) -> CacheEntries:
+    def queue_entries(self, name: str) -> CacheEntries:
         """Return the mutable cache entries about a ClusterQueue's quota holders."""
         return _entries_of(self._queues, name)
 
-    def state_of(self, root: int) -> int:
+    def state_number(self, root: int) -> int:
         """Return a number for the history of a tree: equal numbers mean that the same workloads hold the same quota."""
         # A tree without events has a number of its own.
         return self._states.get(root, -1 - root)
 
-    def invalidate(self, tree: QuotaTree, name: str, what: Hashable) -> None:
+    def invalidate(self, tree: QuotaTree, name: str, change: Hashable) -> None:
         """Drop the entries about the ClusterQueue `name` and its cohort tree after one of its quota holders changed.
 
-        `what` is the key of the change for `SharedCache.next_state`: the marks of a workload's new holding, or the
+        `change` is the key of the change for `SharedCache.next_state`: the marks of a workload's new holding, or the
         id of a workload that released its quota.
         """
         self._queues.pop(name, None)
@@ -117,7 +117,7 @@ class CohortCache:
             root = tree.root(node)
             self._trees.pop(root, None)
             if self.shared_cache.has_forks:
-                self._states[root] = self.shared_cache.next_state(self.state_of(root), what)
+                self._states[root] = self.shared_cache.next_state(self.state_number(root), change)
 
 
 def put_bounded(known: CacheEntries, key: Hashable, found: object) -> None:

@@ -84,7 +84,7 @@ def allowed_flavors(workload: Workload) -> tuple[str, ...]:
     return tuple(flavor.strip() for flavor in listed if flavor.strip())
 
 
-def allows(workload: Workload, flavor: str) -> bool:
+def allows_flavor(workload: Workload, flavor: str) -> bool:
     """True if the workload may use the flavor: it has no annotation ALLOWED_FLAVORS, or the annotation lists it."""
     return ALLOWED_FLAVORS not in workload.annotations or flavor in allowed_flavors(workload)
 
@@ -94,17 +94,17 @@ def flavor_of(variant: Workload) -> str:
     return next(iter(allowed_flavors(variant)), "")
 
 
-def ranking(queue: ClusterQueue) -> Mapping[str, int]:
+def flavor_ranks(queue: ClusterQueue) -> Mapping[str, int]:
     """Flavor → its position in the queue's order of preference, 0 the most preferred."""
     groups = queue.resource_groups[:1]
     return {flavor.name: place for group in groups for place, flavor in enumerate(group.flavors)}
 
 
 class Siblings(NamedTuple):
-    """Admitted siblings of a variant: on a more (`better`) and a less (`worse`) favorable flavor, if any."""
+    """Admitted siblings of a variant: one on a more favorable flavor and one on a less favorable one, if any."""
 
-    better: Holding | None = None
-    worse: Holding | None = None
+    more_favorable: Holding | None = None
+    less_favorable: Holding | None = None
 
 
 NO_SIBLINGS = Siblings()
@@ -112,7 +112,7 @@ NO_SIBLINGS = Siblings()
 
 def admitted_siblings(variant: Workload, queue: ClusterQueue, held: Iterable[Holding]) -> Siblings:
     """Return the first admitted sibling on a more favorable flavor, and the first on a less favorable one."""
-    ranks = ranking(queue)
+    ranks = flavor_ranks(queue)
     own = ranks.get(flavor_of(variant))
     if own is None:
         return NO_SIBLINGS
@@ -133,7 +133,7 @@ def may_migrate(variant: Workload, queue: ClusterQueue) -> bool:
     policy = queue.concurrent_admission
     if policy is None or not policy.last_acceptable_flavor:
         return True
-    ranks = ranking(queue)
+    ranks = flavor_ranks(queue)
     return ranks.get(flavor_of(variant), len(ranks)) <= ranks.get(policy.last_acceptable_flavor, -1)
 
 
@@ -141,7 +141,7 @@ VARIANT_WAIT = 5 * MINUTE
 """Time between the openings of two variants' preemption gates."""
 
 
-class Reconciled(Struct, frozen=True, kw_only=True):
+class VariantsReconcileResult(Struct, frozen=True, kw_only=True):
     """The result of one reconciliation of a parent and its variants."""
 
     changed: tuple[Workload, ...] = ()
@@ -151,22 +151,22 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     deleted: tuple[str, ...] = ()
     """Keys of variants whose flavors the queue does not have any more."""
     events: tuple[KueueEvent, ...] = ()
-    again: Span | None = None
+    reconcile_after: Span | None = None
     """Time until the next reconciliation; None = only after a change."""
 
 
 def reconcile_variants(
     parent: Workload, variants: Iterable[Workload], queue: ClusterQueue, now: Time, *, granular: bool = False
-) -> Reconciled:
+) -> VariantsReconcileResult:
     """Reconcile a parent with its variants; `granular` is the gate UnadmittedWorkloadsObservability."""
     family = _VariantReconciler(parent, variants, queue, now, granular)
-    family.create()
-    family.drop_stale()
-    if family.follow_eviction():
+    family.create_missing()
+    family.delete_stale()
+    if family.propagate_eviction():
         return family.result()
-    family.deactivate()
-    family.activate()
-    family.follow_admission()
+    family.deactivate_variants()
+    family.activate_variants()
+    family.propagate_admission()
     return family.result(family.open_gate())
 
 
@@ -176,7 +176,7 @@ class _VariantReconciler:
     def __init__(
         self, parent: Workload, variants: Iterable[Workload], queue: ClusterQueue, now: Time, granular: bool
     ) -> None:
-        self._ranks = ranking(queue)
+        self._ranks = flavor_ranks(queue)
         self._policy = queue.concurrent_admission or ConcurrentAdmission()
         self._now, self._granular = now, granular
         self._parent = parent
@@ -186,35 +186,37 @@ class _VariantReconciler:
         self._deleted: list[str] = []
         self._events: list[KueueEvent] = []
 
-    def result(self, again: Span | None = None) -> Reconciled:
+    def result(self, again: Span | None = None) -> VariantsReconcileResult:
         everybody = (self._parent, *self._variants)
-        return Reconciled(
+        return VariantsReconcileResult(
             changed=tuple(workload for workload in everybody if self._before[workload.key] is not workload),
             created=tuple(self._created),
             deleted=tuple(self._deleted),
             events=tuple(self._events),
-            again=again,
+            reconcile_after=again,
         )
 
-    def create(self) -> None:
+    def create_missing(self) -> None:
         """Create variants for flavors that have none."""
         known = {flavor_of(variant) for variant in self._variants}
         for flavor in self._ranks:
             if flavor not in known:
                 self._created.append(variant_of(self._parent, flavor))
-                self._tell(self._parent, "CreatedVariant", f'Variant Workload "{self._created[-1].key}" created')
+                self._record_event(
+                    self._parent, "CreatedVariant", f'Variant Workload "{self._created[-1].key}" created'
+                )
 
-    def drop_stale(self) -> None:
+    def delete_stale(self) -> None:
         """Delete the variants of flavors that the queue no longer has."""
         for variant in self._variants:
             flavor = flavor_of(variant)
             if flavor not in self._ranks:
                 self._deleted.append(variant.key)
                 message = f'Variant Workload "{variant.key}" deleted; flavor "{flavor}" no longer in ClusterQueue'
-                self._tell(self._parent, "DeletedVariant", message)
+                self._record_event(self._parent, "DeletedVariant", message)
         self._variants = [variant for variant in self._variants if flavor_of(variant) in self._ranks]
 
-    def follow_eviction(self) -> bool:
+    def propagate_eviction(self) -> bool:
         """Evict the parent when its variant is evicted; True while the variant's quota must wait for that."""
         leaving = [variant for variant in self._variants if variant.reserved and variant.is_true(conditions.EVICTED)]
         if not leaving:
@@ -222,48 +224,48 @@ class _VariantReconciler:
         if self._parent.reserved:
             self._evict_parent("VariantEvicted", "Admitted variant was evicted")
             return True
-        self._put(conditions.release(leaving[0], self._now, granular=self._granular))
+        self._replace_variant(conditions.release_quota(leaving[0], self._now, granular=self._granular))
         return False
 
-    def deactivate(self) -> None:
+    def deactivate_variants(self) -> None:
         """Deactivate the variants that the policy excludes while another is admitted; all if the parent is inactive."""
         if not self._parent.active:
-            self._stop(f'Parent Workload "{self._parent.key}" not active', lambda variant: True)
+            self._deactivate(f'Parent Workload "{self._parent.key}" not active', lambda variant: True)
             return
-        admitted = self._admitted()
+        admitted = self._admitted_variants()
         if admitted is None:
             return
         if self._policy.mode is MigrationMode.RETAIN_FIRST_ADMISSION:
             reason = f'RetainFirstAdmission: another Variant "{admitted.key}" is admitted'
-            self._stop(reason, lambda variant: variant.name != admitted.name)
+            self._deactivate(reason, lambda variant: variant.name != admitted.name)
             return
         last = self._policy.last_acceptable_flavor
         if last:
             lowest = self._ranks.get(last, 0)
             reason = f'being below lastAcceptableFlavor: "{last}" and another Variant admitted "{admitted.key}"'
-            self._stop(reason, lambda variant: variant.name != admitted.name and self._rank(variant) > lowest)
+            self._deactivate(reason, lambda variant: variant.name != admitted.name and self._rank(variant) > lowest)
         reason = f'being lower priority than admitted Variant "{admitted.key}"'
-        self._stop(reason, lambda variant: self._rank(variant) > self._rank(admitted))
+        self._deactivate(reason, lambda variant: self._rank(variant) > self._rank(admitted))
 
-    def activate(self) -> None:
+    def activate_variants(self) -> None:
         """Activate variants: all while none is admitted, afterwards, under TryPreferredFlavors, those on more preferred
         flavors.
         """
-        admitted = self._admitted()
+        admitted = self._admitted_variants()
         if not self._parent.active:
             return
         if admitted is None:
-            self._start("no other Variant being admitted", lambda variant: True)
+            self._activate("no other Variant being admitted", lambda variant: True)
         elif self._policy.mode is MigrationMode.TRY_PREFERRED_FLAVORS:
             last = self._policy.last_acceptable_flavor
             lowest = self._ranks.get(last, 0) if last else len(self._ranks)
             higher = f'higher priority than admitted Variant "{admitted.key}"'
-            self._start(
+            self._activate(
                 f'being at least lastAcceptableFlavor: "{last}" and {higher}' if last else f"being {higher}",
                 lambda variant: self._rank(variant) <= lowest and self._rank(variant) < self._rank(admitted),
             )
 
-    def follow_admission(self) -> None:
+    def propagate_admission(self) -> None:
         """Copy the admitted variant's admission to the parent, and the parent's Finished and PodsReady to the variants.
 
         A parent that is admitted without an admitted variant is evicted.
@@ -271,18 +273,18 @@ class _VariantReconciler:
         finished = self._parent.condition(conditions.FINISHED)
         if finished is not None and finished.status:
             for variant in tuple(self._variants):
-                self._put(conditions.finish(variant, finished.reason, finished.message, self._now))
+                self._replace_variant(conditions.mark_finished(variant, finished.reason, finished.message, self._now))
             return
-        admitted = self._admitted()
+        admitted = self._admitted_variants()
         if admitted is None:
             if self._parent.admitted:
                 self._evict_parent("ConcurrentAdmission", "No variant is running")
             return
         ready = self._parent.condition("PodsReady")
         if ready is not None:
-            self._put(admitted.with_condition(ready))
+            self._replace_variant(admitted.with_condition(ready))
         if not self._parent.admitted and admitted.admission is not None:
-            parent = conditions.reserve(self._parent, admitted.admission, self._now)
+            parent = conditions.reserve_quota(self._parent, admitted.admission, self._now)
             message = f"The variant {admitted.name} is admitted"
             shown = Condition(conditions.ADMITTED, True, conditions.ADMITTED, message, self._now)
             self._parent = parent.with_condition(shown)
@@ -292,7 +294,7 @@ class _VariantReconciler:
         if any.
         """
         admissible = [variant for variant in self._variants if _is_admissible(variant)]
-        candidate = first_blocked(admissible)
+        candidate = first_gated_variant(admissible)
         if candidate is None:
             return None
         opened = max(
@@ -304,15 +306,15 @@ class _VariantReconciler:
             replace(gate, open=True, since=self._now) if gate.name == GATE else gate
             for gate in candidate.preemption_gates
         )
-        self._put(replace(candidate, preemption_gates=tuple(gates)))
+        self._replace_variant(replace(candidate, preemption_gates=tuple(gates)))
         message = f'Opened preemption gate for variant workload "{candidate.key}"'
-        self._tell(candidate, "PreemptionUngatedVariant", message)
+        self._record_event(candidate, "PreemptionUngatedVariant", message)
         return VARIANT_WAIT
 
     def _rank(self, variant: Workload) -> int:
         return self._ranks.get(flavor_of(variant), 0)
 
-    def _admitted(self) -> Workload | None:
+    def _admitted_variants(self) -> Workload | None:
         return next((variant for variant in self._variants if variant.admitted), None)
 
     def _evict_parent(self, reason: str, message: str) -> None:
@@ -320,25 +322,25 @@ class _VariantReconciler:
             evicted = Condition(conditions.EVICTED, True, reason, message, self._now)
             self._parent = self._parent.with_condition(evicted)
 
-    def _stop(self, reason: str, chosen: Callable[[Workload], bool]) -> None:
+    def _deactivate(self, reason: str, chosen: Callable[[Workload], bool]) -> None:
         for variant in [variant for variant in self._variants if chosen(variant)]:
             stopped = variant
             if variant.active:
                 stopped = replace(variant, active=False)
-                self._tell(variant, "DeactivatedVariant", f"Variant Workload deactivated due to {reason}")
+                self._record_event(variant, "DeactivatedVariant", f"Variant Workload deactivated due to {reason}")
             if stopped.reserved and stopped.is_true(conditions.EVICTED):
-                stopped = conditions.release(stopped, self._now, granular=self._granular)
-            self._put(stopped)
+                stopped = conditions.release_quota(stopped, self._now, granular=self._granular)
+            self._replace_variant(stopped)
 
-    def _start(self, reason: str, chosen: Callable[[Workload], bool]) -> None:
+    def _activate(self, reason: str, chosen: Callable[[Workload], bool]) -> None:
         for variant in [variant for variant in self._variants if not variant.active and chosen(variant)]:
-            self._put(replace(variant, active=True))
-            self._tell(variant, "ActivatedVariant", f"Variant Workload activated due to {reason}")
+            self._replace_variant(replace(variant, active=True))
+            self._record_event(variant, "ActivatedVariant", f"Variant Workload activated due to {reason}")
 
-    def _put(self, variant: Workload) -> None:
+    def _replace_variant(self, variant: Workload) -> None:
         self._variants = [variant if other.key == variant.key else other for other in self._variants]
 
-    def _tell(self, workload: Workload, reason: str, message: str) -> None:
+    def _record_event(self, workload: Workload, reason: str, message: str) -> None:
         self._events.append(KueueEvent(workload.key, reason, message))
 
 
@@ -349,7 +351,7 @@ def _is_admissible(variant: Workload) -> bool:
         or variant.finished
         or not variant.active
         or variant.reserved
-        or conditions.on_hold(variant)
+        or conditions.is_on_hold(variant)
         or variant.is_true(WAITING_FOR_REPLACEMENT)
     )
 
@@ -358,7 +360,7 @@ def _variant_gate(variant: Workload) -> PreemptionGate | None:
     return next((gate for gate in variant.preemption_gates if gate.name == GATE), None)
 
 
-def first_blocked(admissible: Iterable[Workload]) -> Workload | None:
+def first_gated_variant(admissible: Iterable[Workload]) -> Workload | None:
     """Return the first variant that waits for its preemption gate; None while an earlier one has not been tried.
 
     `admissible` are the variants in order of preference.

@@ -1,9 +1,9 @@
 """Transitions of a Workload's status: its conditions, admission checks and requeue state.
 
 Every function is pure: it takes a Workload, or a part of its status, and returns the changed one. Quota is held from
-`reserve` to `release`: an eviction only marks the workload, and its caller releases the quota when the pods are gone.
-The time before which an evicted workload is not retried never moves back. Kueue adds a random jitter of up to 0.01% to
-a backoff; here it is exact.
+`reserve_quota` to `release_quota`: an eviction only marks the workload, and its caller releases the quota when the pods
+are gone. The time before which an evicted workload is not retried never moves back. Kueue adds a random jitter of up to
+0.01% to a backoff; here it is exact.
 
 Kueue 0.19 pkg/workload (workload.go, admissionchecks.go), pkg/workload/evict, pkg/workload/patching, pkg/util/wait, the
 workload controller's syncAdmissionCheckConditions, and jobframework.
@@ -41,7 +41,7 @@ RETRY = "Retry"
 REJECTED = "Rejected"
 
 
-def checks_for(workload: Workload, queue: ClusterQueue) -> list[str]:
+def required_checks(workload: Workload, queue: ClusterQueue) -> list[str]:
     """Return the sorted names of the checks that the queue requires for this workload.
 
     With an admission: those of its flavors; without: only those that apply to every flavor of the queue.
@@ -58,7 +58,7 @@ def _assigned_flavors(admission: Admission) -> set[str]:
     return {flavor for assignment in admission.pod_sets for flavor in assignment.flavors.values()}
 
 
-def synced(checks: Sequence[CheckState], names: Collection[str], now: Time) -> tuple[CheckState, ...]:
+def sync_checks(checks: Sequence[CheckState], names: Collection[str], now: Time) -> tuple[CheckState, ...]:
     """Return the states of these checks by name: known ones unchanged, new ones Pending, others dropped."""
     known = {check.name: check for check in checks}
     return tuple(known.get(name) or CheckState(name=name, since=now) for name in sorted(names))
@@ -77,7 +77,7 @@ def with_check(checks: Sequence[CheckState], new: CheckState, now: Time) -> tupl
     return tuple(changed if check.name == new.name else check for check in checks)
 
 
-def reset(check: CheckState, now: Time) -> CheckState:
+def reset_check(check: CheckState, now: Time) -> CheckState:
     """Reset a check to Pending after an eviction; the retry count grows by 1 after Retry and becomes 0 after
     other states.
     """
@@ -92,12 +92,12 @@ def reset(check: CheckState, now: Time) -> CheckState:
     )
 
 
-def in_state(workload: Workload, state: str) -> list[CheckState]:
+def checks_in_state(workload: Workload, state: str) -> list[CheckState]:
     """Return the workload's checks in this state."""
     return [check for check in workload.checks if check.state == state]
 
 
-def all_ready(workload: Workload) -> bool:
+def all_checks_ready(workload: Workload) -> bool:
     """True if every check of the workload is Ready."""
     return all(check.state == READY for check in workload.checks)
 
@@ -119,7 +119,7 @@ def retry_at(workload: Workload) -> Time | None:
     return max(
         (
             check.since + check.requeue_after * SECOND
-            for check in in_state(workload, RETRY)
+            for check in checks_in_state(workload, RETRY)
             if check.requeue_after is not None and check.since is not None
         ),
         default=None,
@@ -129,23 +129,23 @@ def retry_at(workload: Workload) -> Time | None:
 _BACKOFF_FACTOR = 2
 
 
-def backoff(first: Span, most: Span, attempt: int, factor: int = _BACKOFF_FACTOR) -> Span:
+def backoff(first: Span, maximum: Span, attempt: int, factor: int = _BACKOFF_FACTOR) -> Span:
     """Return the backoff after an attempt, counted from 1: `first`, then `factor` times the previous one, at most
-    `most`.
+    `maximum`.
 
-    `first` itself may exceed `most`. The backoff before any attempt is 0.
+    `first` itself may exceed `maximum`. The backoff before any attempt is 0.
     """
     if attempt <= 1:
         return first if attempt == 1 else 0
     span = first
     for _ in range(attempt - 1):
-        if span >= most:
+        if span >= maximum:
             break
         span *= factor
-    return min(span, most)
+    return min(span, maximum)
 
 
-def wait_until(workload: Workload, moment: Time, *, count: bool = False) -> Workload:
+def set_requeue_time(workload: Workload, moment: Time, *, count: bool = False) -> Workload:
     """Set the time before which the workload is not retried; a later time that is already set stays.
 
     `count` adds 1 to the number of retries. Returns the same object if nothing changes.
@@ -158,11 +158,11 @@ def wait_until(workload: Workload, moment: Time, *, count: bool = False) -> Work
 
 def count_retry(workload: Workload, strategy: RequeuingStrategy, now: Time) -> Workload:
     """Count a PodsReady timeout: one more retry, after a backoff that grows with their number."""
-    base, most = strategy.backoff_base_seconds * SECOND, strategy.backoff_max_seconds * SECOND
-    return wait_until(workload, now + backoff(base, most, workload.requeue.count + 1), count=True)
+    base, maximum = strategy.backoff_base_seconds * SECOND, strategy.backoff_max_seconds * SECOND
+    return set_requeue_time(workload, now + backoff(base, maximum, workload.requeue.count + 1), count=True)
 
 
-def awaited(workload: Workload, now: Time) -> Time | None:
+def retry_delay_end(workload: Workload, now: Time) -> Time | None:
     """Return the time until which checks in state Retry delay the workload (NeedsRequeueAtUpdate).
 
     None if that time is past, or not later than the requeue time that the workload already has.
@@ -181,29 +181,29 @@ def needs_second_pass(workload: Workload) -> bool:
     """True if a workload with quota still needs a delayed topology assignment, or lost a node."""
     if workload.admission is None or workload.finished or workload.is_true(EVICTED) or not workload.reserved:
         return False
-    ready = bool(workload.checks) and all_ready(workload)
-    return (ready and not workload.admitted and places_pending(workload)) or on_failed_node(workload)
+    ready = bool(workload.checks) and all_checks_ready(workload)
+    return (ready and not workload.admitted and has_delayed_topology(workload)) or is_on_failed_node(workload)
 
 
-def places_pending(workload: Workload) -> bool:
+def has_delayed_topology(workload: Workload) -> bool:
     """True while some pods get their topology assignment only after the admission checks."""
     admission = workload.admission
     return admission is not None and any(a.delayed == "Pending" and not a.topology for a in admission.pod_sets)
 
 
-def on_failed_node(workload: Workload) -> bool:
+def is_on_failed_node(workload: Workload) -> bool:
     """True if an admitted workload is assigned to a failed node."""
     if not workload.unhealthy_nodes or not workload.admitted or workload.admission is None:
         return False
-    return any(lost_pods(workload, assignment) for assignment in workload.admission.pod_sets)
+    return any(uses_failed_node(workload, assignment) for assignment in workload.admission.pod_sets)
 
 
-def lost_pods(workload: Workload, assignment: PodSetAssignment) -> bool:
+def uses_failed_node(workload: Workload, assignment: PodSetAssignment) -> bool:
     """True if the pod set's topology assignment uses a failed node of the workload."""
     return any(domain.values[-1] in workload.unhealthy_nodes for domain in assignment.topology)
 
 
-def on_node(assignment: PodSetAssignment, node: str) -> bool:
+def is_assigned_to_node(assignment: PodSetAssignment, node: str) -> bool:
     """True if the assignment puts pods on a node and its lowest level is nodes."""
     return any(node_of(assignment.levels, domain.values) == node and domain.count for domain in assignment.topology)
 
@@ -224,7 +224,7 @@ def used_nodes(workload: Workload) -> Iterator[str]:
     yield from seen
 
 
-def owned_by_one_pod(workload: Workload) -> bool:
+def is_owned_by_single_pod(workload: Workload) -> bool:
     """True if the workload represents a single pod, not a pod group: its pod cannot be replaced on another node."""
     return workload.owner.startswith("Pod/") and workload.annotations.get(POD_GROUP) != "true"
 
@@ -278,7 +278,7 @@ class Unadmitted(Struct, frozen=True):
     """Reason of QuotaReserved=False, PendingEvaluation without the condition; empty if quota is reserved."""
 
 
-def unadmitted(workload: Workload) -> Unadmitted | None:
+def unadmitted_reason(workload: Workload) -> Unadmitted | None:
     """Return the reason for which a workload is not admitted; None if it is admitted, finished or a variant."""
     if workload.admitted or workload.finished or workload.parent:
         return None
@@ -289,12 +289,12 @@ def unadmitted(workload: Workload) -> Unadmitted | None:
     return Unadmitted(reason, "" if reserved.status else reserved.reason)
 
 
-def gave_back(before: AdmissionStatus, after: AdmissionStatus) -> bool:
+def lost_quota(before: AdmissionStatus, after: AdmissionStatus) -> bool:
     """True if the change from `before` to `after` is that a workload lost its quota and is pending again."""
     return before in (AdmissionStatus.QUOTA_RESERVED, AdmissionStatus.ADMITTED) and after is AdmissionStatus.PENDING
 
 
-def reserve(workload: Workload, admission: Admission, now: Time) -> Workload:
+def reserve_quota(workload: Workload, admission: Admission, now: Time) -> Workload:
     """Reserve quota for the workload and reset the conditions of an earlier eviction (SetQuotaReservation)."""
     workload = replace(workload, admission=admission, unhealthy_nodes=(), resource_requests=())
     message = f"Quota reserved in ClusterQueue {admission.cluster_queue}"
@@ -307,15 +307,15 @@ def reserve(workload: Workload, admission: Admission, now: Time) -> Workload:
     return workload
 
 
-def admit(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
+def sync_admitted(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
     """Set the Admitted condition from the reservation and the checks (SyncAdmittedCondition).
 
     When the workload stops being admitted, the time it was is added to `past_execution`, in whole seconds. With
     `granular` (gate UnadmittedWorkloadsObservability) a workload that never was admitted gets Admitted=False, too.
     """
     reserved = workload.reserved
-    ready = all_ready(workload)
-    placed = not places_pending(workload)
+    ready = all_checks_ready(workload)
+    placed = not has_delayed_topology(workload)
     past = workload.condition(ADMITTED)
     if granular:
         if past is None and workload.condition(QUOTA_RESERVED) is None:
@@ -343,7 +343,7 @@ def _admitted_condition(reserved: bool, ready: bool, placed: bool, now: Time, gr
     return Condition(ADMITTED, False, "NoReservationUnsatisfiedChecks", message, now)
 
 
-def refuse(workload: Workload, reason: str, message: str, now: Time, *, granular: bool = False) -> Workload:
+def set_pending_reason(workload: Workload, reason: str, message: str, now: Time, *, granular: bool = False) -> Workload:
     """Set QuotaReserved to False with a reason; returns the same object if nothing changes."""
     said = workload.condition(QUOTA_RESERVED)
     same = said is not None and not said.status and said.reason == reason and said.message == message
@@ -353,12 +353,14 @@ def refuse(workload: Workload, reason: str, message: str, now: Time, *, granular
     changed = workload.with_condition(Condition(QUOTA_RESERVED, False, reason, message, now))
     if changed.admission is not None:
         changed = replace(changed, admission=None)
-    return admit(changed, now, granular=granular)
+    return sync_admitted(changed, now, granular=granular)
 
 
-def take_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bool = False) -> Workload:
+def apply_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bool = False) -> Workload:
     """Apply a scheduler's refusal; closed preemption gates also set a condition of their own."""
-    workload = propagate(refuse(workload, refusal.reason, refusal.message, now, granular=granular), refusal.requests)
+    workload = with_resource_requests(
+        set_pending_reason(workload, refusal.reason, refusal.message, now, granular=granular), refusal.requests
+    )
     if refusal.gated:
         workload = workload.with_condition(Condition(BLOCKED_ON_GATES, True, "PreemptionGated", refusal.message, now))
     if refusal.requeued:
@@ -366,21 +368,21 @@ def take_refusal(workload: Workload, refusal: Refuse, now: Time, *, granular: bo
     return workload
 
 
-def propagate(workload: Workload, requests: tuple[PodSetNeeds, ...]) -> Workload:
+def with_resource_requests(workload: Workload, requests: tuple[PodSetNeeds, ...]) -> Workload:
     """Set status.resourceRequests to the scheduler's requests; same object if unchanged (PropagateResourceRequests)."""
     return replace(workload, resource_requests=requests) if workload.resource_requests != requests else workload
 
 
-def on_hold(workload: Workload) -> bool:
+def is_on_hold(workload: Workload) -> bool:
     """True if the workload's job needs no quota now, such as a StatefulSet without replicas."""
     refused = workload.condition(QUOTA_RESERVED)
     return refused is not None and not refused.status and refused.reason == "OnHold"
 
 
-def evict(
+def mark_evicted(
     workload: Workload, reason: str, message: str, now: Time, rule: PreemptionRule | None = None, *, cause: str = ""
 ) -> Workload:
-    """Mark the workload as evicted; it holds its quota until `release` (Kueue 0.19 pkg/workload/evict).
+    """Mark the workload as evicted; it holds its quota until `release_quota` (Kueue 0.19 pkg/workload/evict).
 
     Its checks are reset and its preemption gates closed. `rule` is the rule by which it was preempted; None for other
     evictions. `cause` is the underlying cause; for a deactivation it becomes part of the condition's reason.
@@ -394,7 +396,7 @@ def evict(
     return replace(
         workload,
         preemption_gates=tuple(_closed_gate(gate, now) for gate in workload.preemption_gates),
-        checks=tuple(reset(check, now) for check in workload.checks),
+        checks=tuple(reset_check(check, now) for check in workload.checks),
         cluster="",
         nominated_clusters=(),
         unhealthy_nodes=(),
@@ -419,7 +421,7 @@ def _with_eviction(stats: SchedulingStats, reason: str, cause: str) -> Schedulin
     )
 
 
-def evicted_by(workload: Workload, reason: str) -> Condition | None:
+def eviction_condition(workload: Workload, reason: str) -> Condition | None:
     """Return the workload's Evicted condition if it is true with this reason."""
     evicted = workload.condition(EVICTED)
     return evicted if evicted is not None and evicted.status and evicted.reason == reason else None
@@ -431,7 +433,7 @@ def is_deactivated(workload: Workload) -> bool:
     return evicted is not None and evicted.status and evicted.reason.startswith(DEACTIVATED)
 
 
-def release(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
+def release_quota(workload: Workload, now: Time, *, granular: bool = False) -> Workload:
     """Release the quota of an evicted workload whose pods are gone.
 
     After a preemption or a node failure it is retried at once (Requeued=True), otherwise it waits until it is requeued.
@@ -439,24 +441,24 @@ def release(workload: Workload, now: Time, *, granular: bool = False) -> Workloa
     evicted = workload.condition(EVICTED)
     reason, message = (evicted.reason, evicted.message) if evicted is not None else ("Pending", "")
     workload = workload.with_condition(Condition(REQUEUED, reason in _RETRIED_AT_ONCE, reason, message, now))
-    return refuse(workload, "PendingEvaluation" if granular else "Pending", message, now, granular=granular)
+    return set_pending_reason(workload, "PendingEvaluation" if granular else "Pending", message, now, granular=granular)
 
 
 def eviction_latency(before: Workload, after: Workload, now: Time) -> tuple[str, str, Span] | None:
     """Return (ClusterQueue, reason, time since eviction) of an eviction whose quota this change released, else None."""
     evicted = after.condition(EVICTED)
-    if not gave_back(admission_status(before), admission_status(after)) or evicted is None or not evicted.status:
+    if not lost_quota(admission_status(before), admission_status(after)) or evicted is None or not evicted.status:
         return None
     queue = before.cluster_queue
     return (queue, evicted.reason, now - evicted.since) if queue else None
 
 
-def requeue(workload: Workload, reason: str, message: str, now: Time) -> Workload:
+def mark_requeued(workload: Workload, reason: str, message: str, now: Time) -> Workload:
     """Requeue an evicted workload (Requeued=True)."""
     return workload.with_condition(Condition(REQUEUED, True, reason, message, now))
 
 
-def finish(workload: Workload, reason: str, message: str, now: Time) -> Workload:
+def mark_finished(workload: Workload, reason: str, message: str, now: Time) -> Workload:
     """Mark the workload as finished; a second finish changes nothing."""
     if workload.finished:
         return workload

@@ -1,9 +1,10 @@
 """The settings and feature gates of one Kueue installation, as far as admission depends on them (0.19.2 defaults).
 
 `KueueConfig` holds them. The gates come with their defaults and stages, and with Kueue's errors for unknown, locked and
-contradictory ones. `without_excluded` and `transformed` turn a pod's requests into quota requests (Configuration:
-`resources`; Kueue 0.19 pkg/workload/workload.go dropExcludedResources, applyResourceTransformations). `ClassMap` maps
-device classes to the quota resources that are charged for them (Configuration: `resources.deviceClassMappings`).
+contradictory ones. `without_excluded` and `apply_transformations` turn a pod's requests into quota requests
+(Configuration: `resources`; Kueue 0.19 pkg/workload/workload.go dropExcludedResources, applyResourceTransformations).
+`ClassMap` maps device classes to the quota resources that are charged for them (Configuration:
+`resources.deviceClassMappings`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,13 +35,13 @@ class FeatureGate(Struct, frozen=True):
 
     default: bool
     stage: FeatureStage
-    locked: bool = False
+    is_locked: bool = False
     """True if the default cannot be changed."""
 
 
 _GATE_GROUPS: tuple[tuple[FeatureGate, str], ...] = (
     (
-        FeatureGate(True, FeatureStage.GA, locked=True),
+        FeatureGate(True, FeatureStage.GA, is_locked=True),
         """HierarchicalCohorts ManagedJobsNamespaceSelectorAlwaysRespected MultiKueueRedoAdmissionOnEvictionInWorker
         MultiKueueWaitForWorkloadAdmitted ObjectRetentionPolicies PropagateBatchJobLabelsToWorkload
         SkipFinalizersForPodsSuspendedByParent""",
@@ -77,16 +78,16 @@ _GATE_GROUPS: tuple[tuple[FeatureGate, str], ...] = (
         WorkloadPriorityClassDefaulting WorkloadRequestUseMergePatch""",
     ),
     (FeatureGate(False, FeatureStage.DEPRECATED), "TASReplaceNodeDueToNotReadyOverFixedTime"),
-    (FeatureGate(False, FeatureStage.DEPRECATED, locked=True), "MultiKueueAllowInsecureKubeconfigs"),
+    (FeatureGate(False, FeatureStage.DEPRECATED, is_locked=True), "MultiKueueAllowInsecureKubeconfigs"),
 )
 
-KNOWN: Mapping[str, FeatureGate] = {name: gate for gate, names in _GATE_GROUPS for name in sorted(names.split())}
+KNOWN_GATES: Mapping[str, FeatureGate] = {name: gate for gate, names in _GATE_GROUPS for name in sorted(names.split())}
 """Every gate, by its name."""
 
-DEFAULTS: Mapping[str, bool] = {name: gate.default for name, gate in KNOWN.items()}
+GATE_DEFAULTS: Mapping[str, bool] = {name: gate.default for name, gate in KNOWN_GATES.items()}
 """Every feature gate of Kueue 0.19.2 with its default; those that no rule here reads change no decision."""
 
-STAGES = {"AllAlpha": FeatureStage.ALPHA, "AllBeta": FeatureStage.BETA}
+STAGE_GATES = {"AllAlpha": FeatureStage.ALPHA, "AllBeta": FeatureStage.BETA}
 """Names that stand for all gates of a stage that are not named themselves."""
 
 _REQUIRED_GATES: Mapping[str, tuple[str, ...]] = {
@@ -115,20 +116,20 @@ _BOOLEANS = {
 }
 
 
-def resolve(named: Mapping[str, bool]) -> dict[str, bool]:
+def resolve_gates(named: Mapping[str, bool]) -> dict[str, bool]:
     """Return the gates that differ from their defaults, with `AllAlpha` and `AllBeta` applied; unknown names are
     dropped.
     """
     chosen: dict[str, bool] = {}
-    for name, gate in KNOWN.items():
-        stages = [all_of for all_of, stage in STAGES.items() if stage is gate.stage and all_of in named]
-        wanted = named.get(name, named[stages[0]] if stages and not gate.locked else gate.default)
+    for name, gate in KNOWN_GATES.items():
+        stages = [all_of for all_of, stage in STAGE_GATES.items() if stage is gate.stage and all_of in named]
+        wanted = named.get(name, named[stages[0]] if stages and not gate.is_locked else gate.default)
         if wanted != gate.default:
             chosen[name] = wanted
     return chosen
 
 
-def parse(text: str) -> dict[str, bool]:
+def parse_gates(text: str) -> dict[str, bool]:
     """Read `A=true,B=false`, as Kueue's option --feature-gates. Raises ValueError with Kueue's message."""
     named: dict[str, bool] = {}
     for part in filter(None, map(str.strip, text.split(","))):
@@ -142,23 +143,23 @@ def parse(text: str) -> dict[str, bool]:
     return named
 
 
-def refusals(named: Mapping[str, bool]) -> Iterator[tuple[str, str]]:
+def gate_refusals(named: Mapping[str, bool]) -> Iterator[tuple[str, str]]:
     """Yield the gates that cannot be set to these values, with the reason (Kubernetes featuregate SetFromMap)."""
     for name, on in named.items():
-        gate = KNOWN.get(name)
-        if gate is None and name not in STAGES:
+        gate = KNOWN_GATES.get(name)
+        if gate is None and name not in STAGE_GATES:
             yield name, f"unrecognized feature gate: {name}"
-        elif gate is not None and gate.locked and on != gate.default:
+        elif gate is not None and gate.is_locked and on != gate.default:
             locked = _boolean_text(gate.default)
             yield name, f"cannot set feature gate {name} to {_boolean_text(on)}, feature is locked to {locked}"
 
 
-def remedy(name: str) -> str:
+def gate_remedy(name: str) -> str:
     """Suggest a correction for a rejected gate name."""
-    return "leave it out" if name in KNOWN else f"did you mean {nearest(name)}?"
+    return "leave it out" if name in KNOWN_GATES else f"did you mean {nearest_gate(name)}?"
 
 
-def problems(text: str, named: Mapping[str, bool] | None, before: Mapping[str, bool] = {}) -> list[str]:
+def gate_errors(text: str, named: Mapping[str, bool] | None, before: Mapping[str, bool] = {}) -> list[str]:
     """Return Kueue's errors for gates given as the option --feature-gates (`text`) and in the Configuration (`named`).
 
     `before` are the gates that are set already.
@@ -166,25 +167,25 @@ def problems(text: str, named: Mapping[str, bool] | None, before: Mapping[str, b
     Gates that cannot be set hide all other errors (0.19 config: LoadAndValidateFeatureGates).
     """
     try:
-        chosen = parse(text) if text else dict(named or {})
+        chosen = parse_gates(text) if text else dict(named or {})
     except ValueError as error:
         return [str(error)]
-    refused = [why for _, why in refusals(chosen)]
+    refused = [why for _, why in gate_refusals(chosen)]
     if refused:
         return [refused[0] if len(refused) == 1 else f"[{', '.join(refused)}]"]
     twice = ["feature gates for CLI and configuration cannot both specified"] if text and named is not None else []
-    return [*twice, *(why for _, why in contradictions({**before, **chosen}))]
+    return [*twice, *(why for _, why in contradictory_gates({**before, **chosen}))]
 
 
-def nearest(name: str) -> str:
+def nearest_gate(name: str) -> str:
     """Return the known gate with the most similar name."""
-    by_lower = {known.lower(): known for known in KNOWN}
+    by_lower = {known.lower(): known for known in KNOWN_GATES}
     return by_lower[get_close_matches(name.lower(), by_lower, n=1, cutoff=0.0)[0]]
 
 
-def contradictions(named: Mapping[str, bool]) -> Iterator[tuple[object, str]]:
+def contradictory_gates(named: Mapping[str, bool]) -> Iterator[tuple[object, str]]:
     """Yield (gate, error) for gates that require a gate that is off (0.19 config: LoadAndValidateFeatureGates)."""
-    on = {**DEFAULTS, **resolve(named)}
+    on = {**GATE_DEFAULTS, **resolve_gates(named)}
     if on["TASProfileMixed"] and not on["TopologyAwareScheduling"]:
         yield 1, "cannot use a TAS profile with TAS disabled"
     for name, needed in _REQUIRED_GATES.items():
@@ -238,7 +239,7 @@ def without_excluded(requests: Resources, prefixes: tuple[str, ...]) -> Resource
     )
 
 
-def transformed(requests: Resources, transformations: Mapping[str, Transformation]) -> Resources:
+def apply_transformations(requests: Resources, transformations: Mapping[str, Transformation]) -> Resources:
     """Return one pod's requests after the transformations, which are keyed by input.
 
     Outputs for one resource are summed; a negative sum counts as 0, so that it does not reduce the pod's own requests.
@@ -320,7 +321,7 @@ class ClassMap:
         self.drivers = frozenset(drivers)
         """Drivers of all sources: their devices determine charges."""
 
-    def resource(self, device_class: str) -> str | None:
+    def resource_of(self, device_class: str) -> str | None:
         """The quota resource of a class, from the first mapping that names it; None if none does."""
         return self._resources.get(device_class)
 
@@ -332,7 +333,7 @@ class PreemptionStrategy(StrEnum):
     LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
 
 
-BOTH = (PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, PreemptionStrategy.LESS_THAN_INITIAL_SHARE)
+DEFAULT_STRATEGIES = (PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE, PreemptionStrategy.LESS_THAN_INITIAL_SHARE)
 """Kueue's default: the second strategy is tried if the first finds too few victims."""
 
 
@@ -359,7 +360,7 @@ class WaitForPodsReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requeuing_strategy: RequeuingStrategy = RequeuingStrategy()
 
     @property
-    def recovery(self) -> Span:
+    def effective_recovery_timeout(self) -> Span:
         """The recovery timeout in effect; 0 = none."""
         return self.timeout if self.recovery_timeout is None else self.recovery_timeout
 
@@ -396,13 +397,13 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The settings of one Kueue installation."""
 
     fair_sharing: bool = False
-    strategies: tuple[PreemptionStrategy, ...] = BOTH
+    strategies: tuple[PreemptionStrategy, ...] = DEFAULT_STRATEGIES
     """Preemption strategies of fair sharing, in the order in which they are tried."""
     wait_for_pods_ready: WaitForPodsReady | None = WaitForPodsReady()
-    """None = no timeout. Use `pods_ready`, which applies the gate."""
+    """None = no timeout. Use `pods_ready_settings`, which applies the gate."""
     object_retention: ObjectRetention = ObjectRetention()
     admission_fair_sharing: AdmissionFairSharing | None = None
-    """Use `usage_based`, which applies the gate."""
+    """Use `usage_based_fair_sharing`, which applies the gate."""
     ignore_undeclared: bool = False
     """True if resources that a ClusterQueue lacks need no quota (resources.quotaCheckStrategy IgnoreUndeclared)."""
     exclude_resource_prefixes: tuple[str, ...] = ()
@@ -417,26 +418,26 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def enabled(self, gate: str) -> bool:
         """True if a gate is on. Raises KeyError for an unknown gate that is not set."""
-        return self.gates.get(gate, DEFAULTS[gate])
+        return self.gates.get(gate, GATE_DEFAULTS[gate])
 
     @property
-    def pods_ready(self) -> WaitForPodsReady | None:
+    def pods_ready_settings(self) -> WaitForPodsReady | None:
         """The waitForPodsReady settings, unless gate DisableWaitForPodsReady is on."""
         return None if self.enabled("DisableWaitForPodsReady") else self.wait_for_pods_ready
 
     @property
-    def usage_based(self) -> AdmissionFairSharing | None:
+    def usage_based_fair_sharing(self) -> AdmissionFairSharing | None:
         """The admission fair sharing settings, if configured and the gate is on."""
         return self.admission_fair_sharing if self.enabled("AdmissionFairSharing") else None
 
-    def takes_turns(self, queue: ClusterQueue) -> bool:
+    def orders_local_queues(self, queue: ClusterQueue) -> bool:
         """True if admission fair sharing orders the LocalQueues of this ClusterQueue."""
-        return self.usage_based is not None and queue.admission_mode == "UsageBasedAdmissionFairSharing"
+        return self.usage_based_fair_sharing is not None and queue.admission_mode == "UsageBasedAdmissionFairSharing"
 
     @property
     def requeuing_timestamp(self) -> str:
         """Timestamp that orders workloads evicted by PodsReadyTimeout: `Eviction` or `Creation`."""
-        settings = self.pods_ready
+        settings = self.pods_ready_settings
         return "Eviction" if settings is None else settings.requeuing_strategy.timestamp
 
     @property
@@ -445,7 +446,7 @@ class KueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return 10 * SECOND if self.enabled("SchedulerLongRequeueInterval") else SECOND
 
     @property
-    def granular(self) -> bool:
+    def has_granular_reasons(self) -> bool:
         """True with granular reasons for missing quota (gate UnadmittedWorkloadsObservability)."""
         return self.enabled("UnadmittedWorkloadsObservability")
 
@@ -457,6 +458,6 @@ def from_scenario(document: Mapping[str, Any]) -> KueueConfig:
     """Read a scenario's `fairSharingEnabled`, `fairSharing` and `featureGates`. ValueError for a bad strategy."""
     return KueueConfig(
         fair_sharing=bool(document.get("fairSharingEnabled", False)),
-        strategies=tuple(PreemptionStrategy(name) for name in document.get("fairSharing") or ()) or BOTH,
+        strategies=tuple(PreemptionStrategy(name) for name in document.get("fairSharing") or ()) or DEFAULT_STRATEGIES,
         gates=dict(document.get("featureGates") or {}),
     )

@@ -23,42 +23,42 @@ from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import afs_charges
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
-from gpuconsole.scheduling.kueue.cluster_queue_status import ConfigObjects, using_flavor
+from gpuconsole.scheduling.kueue.cluster_queue_status import ConfigObjects, queues_using_flavor
 from gpuconsole.scheduling.kueue.dra.charges import needs_devices
 from gpuconsole.scheduling.kueue.dra.claims import DeviceCatalogue
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.state import COHORT, KueueState
 from gpuconsole.scheduling.kueue.topology.domains import node_changes
-from gpuconsole.scheduling.kueue.workloads import queue_up, renew, route
+from gpuconsole.scheduling.kueue.workloads import cluster_queue_for, queue_workload, recompute_request
 
 CONFIG_TABLES = ConfigObjects.__struct_fields__
 _DEVICE_TABLES = ("device_classes", "resource_slices", "resource_claim_templates")
 
 
-def store(state: KueueState, table: str, key: str, obj: Any) -> None:
+def store_object(state: KueueState, table: str, key: str, obj: Any) -> None:
     """Add, update or delete (None) a configuration object. An unchanged object changes nothing."""
     old = getattr(state.objects, table).get(key)
     if old == obj:
         return
     if isinstance(old, Node) and isinstance(obj, Node) and not node_changes(old, obj):
-        getattr(state.own_objects(), table)[key] = obj
+        getattr(state.unshared_objects(), table)[key] = obj
         return
     if table == "local_queues":
         if state.charging:
             afs_charges.on_local_queue_changed(state, key, obj)
-        if _only_sampled(old, obj):
-            state.own_objects().local_queues[key] = obj
+        if _only_usage_changed(old, obj):
+            state.unshared_objects().local_queues[key] = obj
             return
     _note_quotas(state, old, obj)
     if obj is None or not (isinstance(obj, ClusterQueue) and obj.terminating):
         _note_cohorts_above(state, old if obj is None else obj)
-    objects = getattr(state.own_objects(), table)
+    objects = getattr(state.unshared_objects(), table)
     if table == "nodes":
         state.nodes_stale = True
     elif table in _DEVICE_TABLES:
         state.devices_stale = True
     else:
-        state.stale = True
+        state.is_config_stale = True
     if obj is None:
         objects.pop(key, None)
     else:
@@ -67,20 +67,20 @@ def store(state: KueueState, table: str, key: str, obj: Any) -> None:
     _note_quotas(state, obj, old)
 
 
-def written_again(state: KueueState, obj: Any, *, respecified: bool) -> None:
+def on_unchanged_write(state: KueueState, obj: Any, *, spec_changed: bool) -> None:
     """Apply a write that changed nothing that admission depends on.
 
     Kueue's controllers reconcile anyway: a ClusterQueue after every write, a Cohort after any change of its spec
-    (`respecified`).
+    (`spec_changed`).
     """
-    if isinstance(obj, ClusterQueue) or (isinstance(obj, Cohort) and respecified):
+    if isinstance(obj, ClusterQueue) or (isinstance(obj, Cohort) and spec_changed):
         _note_cohorts_above(state, obj)
-        if respecified:
+        if spec_changed:
             _note_affected(state, obj, obj)
             _note_quotas(state, obj, None)
 
 
-def _only_sampled(old: LocalQueue | None, new: LocalQueue | None) -> bool:
+def _only_usage_changed(old: LocalQueue | None, new: LocalQueue | None) -> bool:
     """True if only the usage in a LocalQueue's status changed."""
     if old is None or new is None:
         return False
@@ -90,7 +90,7 @@ def _only_sampled(old: LocalQueue | None, new: LocalQueue | None) -> bool:
 def recompile(state: KueueState) -> None:
     """Compile the changed configuration and move workloads into new queues and out of deleted ones."""
     stocked = state.setup.devices if state.devices_stale else None
-    if not state.stale:
+    if not state.is_config_stale:
         if state.nodes_stale:
             state.rebuild_tas()
         if stocked is not None:
@@ -103,14 +103,14 @@ def recompile(state: KueueState) -> None:
     before = {name: _queue_settings(state, rules.queue) for name, rules in state.setup.queues.items()}
     closed = {name for name, rules in state.setup.queues.items() if not (rules.active or rules.queue.terminating)}
     local_queues, limits, overheads = state.setup.local_queue_targets, state.setup.limits, state.setup.overheads
-    state.compile()
+    state.compile_config()
     queues = state.setup.queues
     for name, rules in queues.items():
         if before.get(name) != _queue_settings(state, rules.queue):
             _create_queue(state, rules.queue)
     relimited = [n for n in limits.keys() | state.setup.limits.keys() if limits.get(n) != state.setup.limits_of(n)]
     if relimited or local_queues != state.setup.local_queue_targets:
-        _route_all(state, relimited, local_queues)
+        _requeue_moved_workloads(state, relimited, local_queues)
     if overheads != state.setup.overheads:
         _recompute_overheads(state, overheads)
     if stocked is not None:
@@ -119,12 +119,12 @@ def recompile(state: KueueState) -> None:
         state.workload_index.drop_queue(name)
     _reconcile_cohorts(state)
     _bump_generations(state)
-    state.noted.update(dict.fromkeys(name for name in closed if name in queues and queues[name].active))
+    state.noted_queues.update(dict.fromkeys(name for name in closed if name in queues and queues[name].active))
     _notify_noted(state)
 
 
 def _bump_generations(state: KueueState) -> None:
-    requoted = dict.fromkeys(member for name in state.quotas_changed for member in state.tree_of(name))
+    requoted = dict.fromkeys(member for name in state.quotas_changed for member in state.queues_in_tree(name))
     state.quotas_changed.clear()
     for name in requoted:
         state.bump_generation(name)
@@ -147,7 +147,7 @@ def _reconcile_cohorts(state: KueueState) -> None:
         node = tree.cohorts.get(cohort)
         if node is not None and has_cohort_below_root(state, cohort):
             state.quotas_changed.update((tree.names[queue], None) for queue in tree.subtree_queues(tree.root(node)))
-            state.notify_cohort(cohort)
+            state.mark_cohort_due(cohort)
     state.changed_below.clear()
 
 
@@ -161,24 +161,26 @@ def has_cohort_below_root(state: KueueState, cohort: str) -> bool:
 
 def _queue_settings(state: KueueState, queue: ClusterQueue) -> tuple[QueueingStrategy, bool]:
     """Return the settings that need a new queue when they change."""
-    return queue.queueing_strategy, state.config.takes_turns(queue)
+    return queue.queueing_strategy, state.config.orders_local_queues(queue)
 
 
 def _create_queue(state: KueueState, rules: ClusterQueue) -> None:
     """Create a queue, or recreate it because its settings changed."""
-    old = state.workload_index.peek(rules.name)
+    old = state.workload_index.read_queue(rules.name)
     strategy, taking_turns = _queue_settings(state, rules)
     queue = ClusterQueueHeap(
         strict=strategy == QueueingStrategy.STRICT_FIFO,
         hashing=state.config.enabled("SchedulingEquivalenceHashing"),
         taking_turns=taking_turns,
     )
-    for request, inadmissible in old.listing() if old is not None else ():
+    for request, inadmissible in old.sorted_pending() if old is not None else ():
         (queue.mark_inadmissible if inadmissible else queue.push)(request)
     state.workload_index.add_queue(rules.name, queue)
 
 
-def _route_all(state: KueueState, relimited: Collection[str], before: Mapping[str, tuple[str, bool]]) -> None:
+def _requeue_moved_workloads(
+    state: KueueState, relimited: Collection[str], before: Mapping[str, tuple[str, bool]]
+) -> None:
     """Move workloads whose LocalQueue now points to another ClusterQueue.
 
     `relimited` are namespaces with changed LimitRanges, `before` has the previous targets of LocalQueues. A workload
@@ -187,20 +189,20 @@ def _route_all(state: KueueState, relimited: Collection[str], before: Mapping[st
     for number, record in enumerate(state.workload_index.records):
         match record:
             case WorkloadRequest():
-                target = route(state, record.workload)
+                target = cluster_queue_for(state, record.workload)
                 if target == record.cluster_queue:
                     if record.workload.namespace in relimited:
-                        renew(state, record)
+                        recompute_request(state, record)
                     continue
                 state.workload_index.queue(record.cluster_queue).remove(number)
                 workload = record.workload
             case Workload():
                 if before.get(record.local_queue) == state.setup.local_queue_targets.get(record.local_queue):
                     continue
-                target, workload = route(state, record), record
+                target, workload = cluster_queue_for(state, record), record
             case _:
                 continue
-        queue_up(state, number, workload, target, brought_back=True)
+        queue_workload(state, number, workload, target, from_local_queue=True)
 
 
 def _recompute_overheads(state: KueueState, before: Mapping[str, Resources]) -> None:
@@ -211,7 +213,7 @@ def _recompute_overheads(state: KueueState, before: Mapping[str, Resources]) -> 
         if isinstance(record, WorkloadRequest) and any(
             p.template.runtime_class in changed for p in record.workload.pod_sets
         ):
-            renew(state, record)
+            recompute_request(state, record)
 
 
 def _recompute_charges(state: KueueState, stocked: DeviceCatalogue) -> None:
@@ -223,18 +225,18 @@ def _recompute_charges(state: KueueState, stocked: DeviceCatalogue) -> None:
         if not any(needs_devices(workload, stock, state.config) for stock in (stocked, state.setup.devices)):
             continue
         if isinstance(record, WorkloadRequest):
-            renew(state, record)
+            recompute_request(state, record)
         else:
-            queue_up(state, number, workload, route(state, workload))
+            queue_workload(state, number, workload, cluster_queue_for(state, workload))
 
 
 def _notify_noted(state: KueueState) -> None:
-    for name in state.noted:
+    for name in state.noted_queues:
         if name.startswith(COHORT):
-            state.notify_cohort(name.removeprefix(COHORT))
+            state.mark_cohort_due(name.removeprefix(COHORT))
         else:
-            state.notify(name)
-    state.noted.clear()
+            state.mark_tree_due(name)
+    state.noted_queues.clear()
 
 
 def _note_affected(state: KueueState, old: Any, obj: Any) -> None:
@@ -252,7 +254,7 @@ def _note_affected(state: KueueState, old: Any, obj: Any) -> None:
         case Cohort(name=name):
             affected = [f"{COHORT}{name}"] if obj is not None else ()
         case ResourceFlavor(name=name):
-            affected = using_flavor(queues.values(), name) if _fits_other_workloads(old, obj) else ()
+            affected = queues_using_flavor(queues.values(), name) if _may_admit_others(old, obj) else ()
         case Node() | Topology():
             flavors = state.objects.flavors
             placed = {flavor.name for flavor in flavors.values() if flavor.topology}
@@ -268,10 +270,10 @@ def _note_affected(state: KueueState, old: Any, obj: Any) -> None:
             ]
         case _:
             pass
-    state.noted.update(dict.fromkeys(affected))
+    state.noted_queues.update(dict.fromkeys(affected))
 
 
-def _fits_other_workloads(old: ResourceFlavor | None, new: ResourceFlavor | None) -> bool:
+def _may_admit_others(old: ResourceFlavor | None, new: ResourceFlavor | None) -> bool:
     """True if a change of a ResourceFlavor may let other workloads fit it (flavorSchedulingFieldsChanged)."""
     if old is None or new is None:
         return False

@@ -22,48 +22,50 @@ from gpuconsole.scheduling.kueue.topology.layout import TasGates, TasUsage
 
 
 class CycleSnapshot:
-    """Quota usage and topology usage (`sites`), updated together when a workload gets or loses quota."""
+    """Quota usage and topology usage (`topology_usage`), updated together when a workload gets or loses quota."""
 
-    __slots__ = ("sites", "usage")
+    __slots__ = ("topology_usage", "usage")
 
     def __init__(self, usage: UsageTree, sites: TasUsage) -> None:
         self.usage = usage
-        self.sites = sites
+        self.topology_usage = sites
 
     def fork(self) -> "CycleSnapshot":
         """Return a copy for a fork of the session."""
-        return CycleSnapshot(self.usage.copy(), self.sites.fork())
+        return CycleSnapshot(self.usage.copy(), self.topology_usage.fork())
 
     def copy(self) -> "CycleSnapshot":
         """Return an independent copy that can be changed and discarded."""
-        return CycleSnapshot(self.usage.copy(), self.sites.copy())
+        return CycleSnapshot(self.usage.copy(), self.topology_usage.copy())
 
     def for_cycle(self, *, overlapping: bool) -> "CycleSnapshot":
         """Return a copy for one cycle to change; with `overlapping`, flavors that share nodes see each other's pods."""
-        return CycleSnapshot(self.usage.copy(), self.sites.shared() if overlapping else self.sites.copy())
+        return CycleSnapshot(
+            self.usage.copy(), self.topology_usage.with_shared_nodes() if overlapping else self.topology_usage.copy()
+        )
 
     def revertible(self) -> "RevertOnExit":
         """Return a context manager that undoes the changes made in its block."""
         return RevertOnExit(self)
 
-    def add(self, holding: Holding) -> None:
+    def add_holding(self, holding: Holding) -> None:
         """Count what a workload holds, unless its ClusterQueue is not in the tree."""
         node = self.usage.tree.queues.get(holding.cluster_queue)
         if node is not None:
-            self.usage.add(node, holding.uses)
-            self.sites.add(holding.places)
+            self.usage.add(node, holding.usage)
+            self.topology_usage.add_usage(holding.topology_usage)
 
-    def remove(self, holding: Holding) -> None:
-        """The inverse of `add`."""
+    def remove_holding(self, holding: Holding) -> None:
+        """The inverse of `add_holding`."""
         node = self.usage.tree.queues.get(holding.cluster_queue)
         if node is not None:
-            self.usage.remove(node, holding.uses)
-            self.sites.add(holding.places, -1)
+            self.usage.remove(node, holding.usage)
+            self.topology_usage.add_usage(holding.topology_usage, -1)
 
-    def remove_all(self, holdings: Iterable[Holding]) -> None:
+    def remove_holdings(self, holdings: Iterable[Holding]) -> None:
         """Remove what these workloads hold."""
         for holding in holdings:
-            self.remove(holding)
+            self.remove_holding(holding)
 
 
 class RevertOnExit:
@@ -75,14 +77,14 @@ class RevertOnExit:
         self._accounts = accounts
 
     def __enter__(self) -> None:
-        sites = self._accounts.sites
+        sites = self._accounts.topology_usage
         self._used = self._accounts.usage.usage[:]
         self._sites = sites.copy() if sites.topologies else None
 
     def __exit__(self, *_: object) -> None:
         self._accounts.usage.usage[:] = self._used
         if self._sites is not None:
-            self._accounts.sites.restore(self._sites)
+            self._accounts.topology_usage.restore(self._sites)
 
 
 class SearchTrace:
@@ -94,7 +96,7 @@ class SearchTrace:
         self.verdicts: dict[int, tuple[Holding, CandidateVerdict]] = {}
         """Workload id → the workload and the verdict on it."""
 
-    def begin(self, candidates: Iterable[Holding]) -> None:
+    def start_attempt(self, candidates: Iterable[Holding]) -> None:
         """Start a new attempt with these candidates."""
         self.verdicts = {candidate.id: (candidate, CandidateVerdict.NOT_NEEDED) for candidate in candidates}
 
@@ -107,12 +109,12 @@ class FinishedTrace(Struct, frozen=True):
     """Record of a finished search for victims, from which the choice of each victim is explained."""
 
     victims: frozenset[int]
-    by_share: str
+    preemptor_share: str
     """Share of the preemptor's ClusterQueue before the preemption."""
     shares: Mapping[str, str]
     """ClusterQueue of a victim → its share before the preemption."""
     considered: tuple[ConsideredCandidate, ...]
-    left_out: int
+    omitted: int
     """Number of workloads that `considered` omits."""
 
 
@@ -145,7 +147,7 @@ class Gates:
 
     def __init__(self, config: KueueConfig) -> None:
         self.concurrent_admission = config.enabled("ConcurrentAdmission")
-        self.granular = config.granular
+        self.granular = config.has_granular_reasons
         self.preemption_gates = self.concurrent_admission or config.enabled("MultiKueueOrchestratedPreemption")
         self.fail_fast = config.enabled("TASFailedNodeReplacementFailFast")
         self.flavor_fungibility = config.enabled("FlavorFungibility")
@@ -173,8 +175,9 @@ class Context:
     """The working state of one cycle. Its usage is a private copy, so the cycle may change it freely."""
 
     __slots__ = (
-        "_at_begin",
         "_held_by",
+        "_holdings_at_start",
+        "blocks_admission",
         "cache",
         "cached_entries",
         "candidates",
@@ -182,7 +185,6 @@ class Context:
         "forked",
         "gates",
         "nominations",
-        "one_by_one",
         "preemption_queries",
         "removed",
         "search_results",
@@ -214,7 +216,7 @@ class Context:
         self.without_targets = accounts
         """`snapshot` without the victims chosen in this cycle; the same object while there are none."""
         self._held_by = held_by
-        self._at_begin: dict[str, Sequence[Holding]] = {}
+        self._holdings_at_start: dict[str, Sequence[Holding]] = {}
         """ClusterQueue → quota holders at the start of the cycle, if they may have changed since."""
         self.cache = cache
         """Results of earlier cycles; None once this cycle has changed the usage."""
@@ -226,15 +228,15 @@ class Context:
         """Usage on the path from a ClusterQueue to its root → a number for it."""
         self.cached_entries = shared_cache.cached_entries
         """Cached outcomes of the heads of trees."""
-        settings = config.pods_ready
-        self.one_by_one = settings is not None and settings.block_admission
+        settings = config.pods_ready_settings
+        self.blocks_admission = settings is not None and settings.block_admission
         """Admission is blocked until all admitted workloads are ready (waitForPodsReady.blockAdmission)."""
-        self.unready = self.one_by_one and unready()
+        self.unready = self.blocks_admission and unready()
         """Admission is blocked because some admitted workload is not ready."""
         self.search_traces: SearchTraces | None = None
         """Records of searches for victims, if requested."""
         self.removed: frozenset[int] = frozenset()
-        """Ids of workloads treated as gone, see `without`."""
+        """Ids of workloads treated as gone, see `without_holdings`."""
         self.candidates: dict[str, CacheEntries] = {}
         """ClusterQueue → preemption candidates by what they depend on; used while `cache` is None."""
         self.version = 0
@@ -253,51 +255,55 @@ class Context:
         rules = self.setup.queues.get(name)
         if rules is None or not rules.active:
             return ()
-        begin = self._at_begin.get(name)
+        begin = self._holdings_at_start.get(name)
         return self._held_by(name) if begin is None else begin
 
     def keep_holdings(self, *names: str) -> None:
         """Save what `held_by` returns for these ClusterQueues before their quota holders change during the cycle."""
         for name in names:
-            if name not in self._at_begin:
-                self._at_begin[name] = self._held_by(name)
+            if name not in self._holdings_at_start:
+                self._holdings_at_start[name] = self._held_by(name)
 
     @contextmanager
-    def without(self, holdings: Iterable[Holding]) -> Iterator[None]:
+    def without_holdings(self, holdings: Iterable[Holding]) -> Iterator[None]:
         """Run the block as if these workloads held no quota and could not be preempted."""
         gone = list(holdings)
         saved = self.removed, self.candidates, self.search_results, self.cache
         self.removed, self.candidates, self.search_results = frozenset(holding.id for holding in gone), {}, {}
         self.cache = None
         with self.snapshot.revertible():
-            self.snapshot.remove_all(gone)
+            self.snapshot.remove_holdings(gone)
             yield
         self.removed, self.candidates, self.search_results, self.cache = saved
 
-    def count(self, node: int, uses: Sequence[tuple[int, int]], places: Sequence[TopologyUsage]) -> None:
+    def add_usage(self, node: int, uses: Sequence[tuple[int, int]], places: Sequence[TopologyUsage]) -> None:
         """Add a decision's quota (at its ClusterQueue's `node`) and topology usage, so that later entries see it."""
         for accounts in (
             (self.snapshot,) if self.without_targets is self.snapshot else (self.snapshot, self.without_targets)
         ):
             accounts.usage.add(node, uses)
-            accounts.sites.add(places)
+            accounts.topology_usage.add_usage(places)
         self.version += 1
         self.search_results.clear()
         self.cache = None
 
-    def clear(self, victims: Sequence[Holding]) -> None:
+    def exclude_victims(self, victims: Sequence[Holding]) -> None:
         """Mark victims as chosen: `without_targets`, the usage after all preemptions of the cycle, excludes them."""
         if victims and self.without_targets is self.snapshot:
             self.without_targets = self.snapshot.copy()
-        self.without_targets.remove_all(victims)
+        self.without_targets.remove_holdings(victims)
 
     def cohort_cache(self, node: int) -> CacheEntries:
         """Return the mutable cache entries of a node's tree for the current usage."""
-        return self.search_results if self.cache is None else self.cache.of_cohort(self.snapshot.usage.tree.root(node))
+        return (
+            self.search_results
+            if self.cache is None
+            else self.cache.cohort_entries(self.snapshot.usage.tree.root(node))
+        )
 
     def cluster_queue_cache(self, name: str) -> CacheEntries:
         """Return the mutable cache entries that depend on which workloads hold quota in a ClusterQueue."""
-        return self.candidates.setdefault(name, {}) if self.cache is None else self.cache.of_queue(name)
+        return self.candidates.setdefault(name, {}) if self.cache is None else self.cache.queue_entries(name)
 
 
 class UsageKey:

@@ -2,18 +2,18 @@
 
 Cohort trees are independent. Where only quota and its holders decide, equal heads in an equal tree have equal outcomes
 in every fork: an unchanged tree repeats its last cycle, and the changed fork of a what-if repeats the baseline wherever
-its change has no effect (`store`, `restore`).
+its change has no effect (`store_outcomes`, `restore_outcomes`).
 
-A tree is unchanged (`unchanged`, `note_if_unchanged`) if all its heads were refused and returned to their queues
-unchanged, and since then these queues and the tree's quota holders are the same. Such heads stay in their queues and
-their refusal is repeated, as long as no other queue of the tree has a head in the cycle.
+A tree is unchanged (`unchanged_cohorts`, `note_if_unchanged`) if all its heads were refused and returned to their
+queues unchanged, and since then these queues and the tree's quota holders are the same. Such heads stay in their queues
+and their refusal is repeated, as long as no other queue of the tree has a head in the cycle.
 """
 
 from collections.abc import Container, Hashable, Iterable, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
+from gpuconsole.scheduling.kueue.assignment import Assignment, ResumePosition
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.cohort_cache import put_bounded
 from gpuconsole.scheduling.kueue.context import Context, FinishedTrace
@@ -33,8 +33,8 @@ class CachedEntry(Struct, frozen=True):
     requeue: RequeueReason
     message: str
     cause: GranularReason
-    resume: Resume | None
-    turn: int
+    resume: ResumePosition | None
+    order: int
     traces: Sequence[FinishedTrace]
     """Traces of the searches for its victims, if requested."""
 
@@ -57,7 +57,7 @@ def group_by_root(context: Context, entries: Iterable[CycleEntry]) -> list[Cohor
     return [_cohort_heads(context, at, members) for at, members in trees.items()]
 
 
-def restore(context: Context, heads: CohortHeads) -> bool:
+def restore_outcomes(context: Context, heads: CohortHeads) -> bool:
     """Restore the outcomes of a tree's heads from the cache; False if they are not cached."""
     cached_entries: tuple[CachedEntry, ...] | None = context.cached_entries.get(heads.key)
     if heads.key is None or cached_entries is None:
@@ -65,14 +65,14 @@ def restore(context: Context, heads: CohortHeads) -> bool:
     for entry, cached in zip(heads.entries, cached_entries, strict=True):
         entry.assignment, entry.targets = cached.assignment, cached.targets
         entry.status, entry.requeue = cached.status, cached.requeue
-        entry.message, entry.cause = cached.message, cached.cause
-        entry.resume, entry.turn = cached.resume, cached.turn
+        entry.message, entry.granular_reason = cached.message, cached.cause
+        entry.resume, entry.order = cached.resume, cached.order
         if context.search_traces is not None and cached.traces:
             context.search_traces[entry.request.id] = [*cached.traces]
     return True
 
 
-def store(context: Context, heads: CohortHeads) -> None:
+def store_outcomes(context: Context, heads: CohortHeads) -> None:
     """Cache the outcomes of a tree's heads at the end of the cycle."""
     if heads.key is not None:
         cached_entries = tuple(_cached_entry(context, entry) for entry in heads.entries)
@@ -80,13 +80,13 @@ def store(context: Context, heads: CohortHeads) -> None:
 
 
 def _cohort_heads(context: Context, root: int, entries: list[CycleEntry]) -> CohortHeads:
-    findings, is_independent = context.cache, not (context.one_by_one or context.gates.overlap_recompute)
+    findings, is_independent = context.cache, not (context.blocks_admission or context.gates.overlap_recompute)
     if findings is None or not (findings.shared_cache.has_forks and is_independent):
         return CohortHeads(entries, None, starts_from_first_flavor=False)
     if not all(is_cacheable(context, entry) for entry in entries):
         return CohortHeads(entries, None, starts_from_first_flavor=False)
     marks = tuple(_entry_key(entry) for entry in entries)
-    key = findings.state_of(root), context.search_traces is None, marks
+    key = findings.state_number(root), context.search_traces is None, marks
     return CohortHeads(entries, key, not any(entry.resume for entry in entries))
 
 
@@ -110,9 +110,9 @@ def _cached_entry(context: Context, entry: CycleEntry) -> CachedEntry:
         status=entry.status,
         requeue=entry.requeue,
         message=entry.message,
-        cause=entry.cause,
+        cause=entry.granular_reason,
         resume=entry.resume,
-        turn=entry.turn,
+        order=entry.order,
         traces=() if context.search_traces is None else context.search_traces.get(entry.request.id, ()),
     )
 
@@ -120,7 +120,7 @@ def _cached_entry(context: Context, entry: CycleEntry) -> CachedEntry:
 _REFUSED = (EntryStatus.NOT_NOMINATED, EntryStatus.SKIPPED)
 
 
-def unchanged(state: KueueState) -> dict[int, list[CycleEntry]]:
+def unchanged_cohorts(state: KueueState) -> dict[int, list[CycleEntry]]:
     """Return root → heads for trees that are still unchanged; forgets the others."""
     for root, cohort in list(state.unchanged_cohorts.items()):
         if cohort.versions != _versions(state, cohort.entries):
@@ -136,14 +136,14 @@ def note_if_unchanged(state: KueueState, heads: CohortHeads, *, others: Containe
         heads.key is not None
         and heads.starts_from_first_flavor
         and root not in others
-        and all(_comes_back_unchanged(state, entry) for entry in entries)
+        and all(_returns_unchanged(state, entry) for entry in entries)
     ):
         state.unchanged_cohorts[root] = UnchangedCohort(entries, _versions(state, entries))
 
 
-def _comes_back_unchanged(state: KueueState, entry: CycleEntry) -> bool:
+def _returns_unchanged(state: KueueState, entry: CycleEntry) -> bool:
     """True if the head was refused and returns to its queue unchanged."""
-    queue, number = state.workload_index.peek(entry.rules.name), entry.request.id
+    queue, number = state.workload_index.read_queue(entry.rules.name), entry.request.id
     return (
         entry.status in _REFUSED
         and entry.resume is None
@@ -154,5 +154,5 @@ def _comes_back_unchanged(state: KueueState, entry: CycleEntry) -> bool:
 
 
 def _versions(state: KueueState, entries: list[CycleEntry]) -> list[int]:
-    queues = (state.workload_index.peek(entry.rules.name) for entry in entries)
+    queues = (state.workload_index.read_queue(entry.rules.name) for entry in entries)
     return [queue.version if queue is not None else -1 for queue in queues]

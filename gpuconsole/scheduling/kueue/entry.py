@@ -5,7 +5,7 @@ from enum import Enum, auto
 
 from gpuconsole.model.events import KeepWaiting, Refuse
 from gpuconsole.scheduling.kueue import messages
-from gpuconsole.scheduling.kueue.assignment import Assignment, Resume
+from gpuconsole.scheduling.kueue.assignment import Assignment, ResumePosition
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.messages import GranularReason
@@ -34,8 +34,18 @@ class CycleEntry:
     """A head with its assignment, victims and status. Mutated by the steps of the cycle."""
 
     __slots__ = (
-        *("assignment", "cause", "makes_way", "message", "preemptor", "request", "requeue", "resume", "rules"),
-        *("refusal", "round", "status", "targets", "turn"),
+        *(
+            "assignment",
+            "granular_reason",
+            "migrating_sibling",
+            "message",
+            "preemptor",
+            "request",
+            "requeue",
+            "resume",
+            "rules",
+        ),
+        *("refusal", "second_pass_round", "status", "targets", "order"),
     )
 
     def __init__(
@@ -45,74 +55,78 @@ class CycleEntry:
         self.rules = rules
         self.preemptor = preemptor
         """It preempted in an earlier cycle, and its victims are terminating."""
-        self.round = round
+        self.second_pass_round = round
         """Number of the attempt of its second pass, from 1; 0 for a workload without quota."""
         self.assignment = Assignment()
         self.targets: Sequence[PreemptionTarget] = ()
         self.status = EntryStatus.NOT_NOMINATED
         self.message = ""
-        self.cause = GranularReason.NONE
+        self.granular_reason = GranularReason.NONE
         """Granular reason of the refusal."""
-        self.makes_way: Holding | None = None
+        self.migrating_sibling: Holding | None = None
         """Its admitted variant on a less favorable flavor, which is evicted so that this one can take over."""
         self.requeue = RequeueReason.GENERIC
-        self.resume: Resume | None = None
+        self.resume: ResumePosition | None = None
         """Position from which the search for flavors continues in this cycle; after nomination, in the next one."""
         self.refusal: Refuse | KeepWaiting | None = None
         """The refusal; known before the cycle if nothing in its cohort tree has changed."""
-        self.turn = 0
+        self.order = 0
         """Position in the processing order, from 1; 0 until it is processed."""
 
     @property
-    def uses(self) -> list[tuple[int, int]]:
+    def additional_usage(self) -> list[tuple[int, int]]:
         """The (column, amount) pairs that it would use beyond the quota that it holds."""
-        return [] if self.round else self.assignment.uses
+        return [] if self.second_pass_round else self.assignment.quota_usage
 
-    def places(self, topologies: Mapping[str, TopologyDomainTree]) -> tuple[TopologyUsage, ...]:
+    def additional_topology_usage(self, topologies: Mapping[str, TopologyDomainTree]) -> tuple[TopologyUsage, ...]:
         """Return the topology usage that it would add to what it holds."""
-        return self.assignment.places(topologies, self.request.workload.admission)
+        return self.assignment.topology_usage(topologies, self.request.workload.admission)
 
     @property
-    def replaced(self) -> Holding | None:
+    def replaced_slice(self) -> Holding | None:
         """The workload slice that the entry's slice replaces; None if it replaces none."""
         return next((target.holding for target in self.targets if target.rule is None), None)
 
     @property
-    def victims(self) -> int:
+    def victim_count(self) -> int:
         """Number of workloads that it preempts."""
         return sum(target.rule is not None for target in self.targets)
 
-    def record(self, assignment: Assignment, targets: Sequence[PreemptionTarget]) -> None:
+    def record_nomination(self, assignment: Assignment, targets: Sequence[PreemptionTarget]) -> None:
         """Store a nomination (assignment and victims), with its message and the position of its search for flavors."""
         self.assignment = assignment
         self.targets = targets
         self.message = assignment.message
-        self.resume = assignment.resume
+        self.resume = assignment.resume_position
 
-    def refuse(self, message: str, cause: GranularReason) -> None:
+    def refuse(self, message: str, granular_reason: GranularReason) -> None:
         """Record the message and the granular reason of a refusal."""
-        self.message, self.cause = message, cause
+        self.message, self.granular_reason = message, granular_reason
 
     def skip(
-        self, message: str, cause: GranularReason = GranularReason.WAITING_FOR_QUOTA, *, keep_progress: bool = True
+        self,
+        message: str,
+        granular_reason: GranularReason = GranularReason.WAITING_FOR_QUOTA,
+        *,
+        keep_progress: bool = True,
     ) -> None:
         """Skip the entry because of an earlier entry of the cycle or an admitted variant.
 
         With `keep_progress` the next cycle continues the search for flavors where it stopped.
         """
         self.status = EntryStatus.SKIPPED
-        self.refuse(message, cause)
+        self.refuse(message, granular_reason)
         if not keep_progress:
             self.resume = None
 
-    def gate(self) -> None:
+    def requeue_gated(self) -> None:
         """Requeue the entry because its preemption gates are closed; when they open, all flavors are tried again."""
         self.status = EntryStatus.GATED
         self.requeue = RequeueReason.PREEMPTION_GATED
         self.resume = None
         self.refuse(messages.PREEMPTION_GATED, GranularReason.ADMISSION_GATED)
 
-    def block(self) -> None:
+    def requeue_blocked(self) -> None:
         """Block the entry until all admitted workloads are ready; it is retried as soon as they are."""
         self.status = EntryStatus.BLOCKED
         self.requeue_untried()
@@ -123,17 +137,19 @@ class CycleEntry:
         self.requeue = RequeueReason.FAILED_AFTER_NOMINATION
         self.resume = None
 
-    def await_departures(self, message: str, requeue: RequeueReason) -> None:
+    def requeue_until_terminated(self, message: str, requeue: RequeueReason) -> None:
         """Requeue the entry until other workloads terminate; the next cycle tries all flavors again."""
         self.requeue = requeue
         self.resume = None
         self.refuse(message, GranularReason.WAITING_FOR_PREEMPTED_WORKLOADS)
 
-    def await_victims(self, count: int) -> None:
+    def requeue_until_victims_terminated(self, count: int) -> None:
         """Requeue the entry until its `count` victims terminate; without victims it keeps its message and requeue
         reason.
         """
         if count:
-            self.await_departures(messages.pending_preemption(self.message, count), RequeueReason.PENDING_PREEMPTION)
+            self.requeue_until_terminated(
+                messages.pending_preemption_message(self.message, count), RequeueReason.PENDING_PREEMPTION
+            )
         else:
-            self.await_departures(self.message, self.requeue)
+            self.requeue_until_terminated(self.message, self.requeue)

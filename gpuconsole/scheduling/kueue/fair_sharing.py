@@ -37,26 +37,26 @@ class DominantResourceShare(NamedTuple):
         return False, self.ratio / self.weight if self.ratio else 0.0
 
     @property
-    def infinite(self) -> bool:
+    def is_infinite(self) -> bool:
         """True if the node borrows with weight 0."""
         return self.ratio > 0 and self.weight == 0
 
     @property
     def weighted(self) -> float:
         """The ratio divided by the weight (PreciseWeightedShare)."""
-        return math.inf if self.infinite else self.key[1]
+        return math.inf if self.is_infinite else self.key[1]
 
     @property
     def rounded(self) -> int:
         """The value of status.fairSharing.weightedShare."""
-        return MAX if self.infinite else math.ceil(self.weighted)
+        return MAX if self.is_infinite else math.ceil(self.weighted)
 
 
-LEAST = (False, -1.0)
+LOWEST_SHARE_KEY = (False, -1.0)
 """A key below that of every share."""
 
 
-def share(usage: UsageTree, node: int) -> DominantResourceShare:
+def share_of(usage: UsageTree, node: int) -> DominantResourceShare:
     """Return the share of a ClusterQueue or a cohort; its ratio is 0 for a root or a node that borrows nothing."""
     tree = usage.tree
     weight = tree.weights[node]
@@ -82,7 +82,7 @@ def share(usage: UsageTree, node: int) -> DominantResourceShare:
     return DominantResourceShare(ratio, weight, tuple(borrowed), dominant)
 
 
-LOG = logging.getLogger(__name__)
+LOGGER = logging.getLogger(__name__)
 
 
 class ShareComparison(Struct, frozen=True):
@@ -90,10 +90,10 @@ class ShareComparison(Struct, frozen=True):
 
     workload: str
     share: str
-    passed: bool
+    is_allowed: bool
 
     def __str__(self) -> str:
-        return f"{self.workload} {'goes' if self.passed else 'stays'} (share without it {self.share})"
+        return f"{self.workload} {'goes' if self.is_allowed else 'stays'} (share without it {self.share})"
 
 
 class LogRecord(Struct, frozen=True):
@@ -107,26 +107,26 @@ class LogRecord(Struct, frozen=True):
     comparisons: tuple[ShareComparison, ...] = ()
     """Comparisons of the first strategy; empty if its shares rule out all candidates."""
     is_second_strategy: bool = False
-    passed: bool = False
+    is_chosen: bool = False
     """True if the second strategy chooses the queue's next candidate."""
 
     def __str__(self) -> str:
         head = f"fair sharing: {self.preemptor_share} against {self.target_share} of ClusterQueue {self.queue}: "
         if self.is_second_strategy:
-            return head + f"its next workload {'goes' if self.passed else 'stays'} by the second strategy"
+            return head + f"its next workload {'goes' if self.is_chosen else 'stays'} by the second strategy"
         return head + ("; ".join(map(str, self.comparisons)) or "no workload of it can pass")
 
 
 def share_text(share: DominantResourceShare) -> str:
     """Return a share as Kueue writes it: `+Inf` for one that borrows with weight 0 (PreciseWeightedShareSerialized)."""
-    return "+Inf" if share.infinite else format(share.weighted, "f").rstrip("0").rstrip(".")
+    return "+Inf" if share.is_infinite else format(share.weighted, "f").rstrip("0").rstrip(".")
 
 
-def is_enabled() -> bool:
+def is_log_enabled() -> bool:
     """True if the log is enabled."""
-    return LOG.isEnabledFor(logging.DEBUG)
+    return LOGGER.isEnabledFor(logging.DEBUG)
 
 
-def log_record(weighed: LogRecord) -> None:
+def log_record(record: LogRecord) -> None:
     """Write a record to the log."""
-    LOG.debug("%s", weighed)
+    LOGGER.debug("%s", record)

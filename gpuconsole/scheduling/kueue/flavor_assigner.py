@@ -2,8 +2,8 @@
 
 Resources of one resource group get one flavor together; the flavors are tried in the queue's order, from where the last
 attempt stopped. A flavor fits, fits after preemption, or does not fit; `FlavorAssignmentMode` ranks the outcomes. Pods
-can use a flavor if they tolerate its taints and their node selector and affinity match its labels (`mismatch`; Kueue:
-checkFlavorForPodSets).
+can use a flavor if they tolerate its taints and their node selector and affinity match its labels (`flavor_mismatch`;
+Kueue: checkFlavorForPodSets).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +13,8 @@ from gpuconsole.model.queues import PreemptionPolicy, ResourceFlavor
 from gpuconsole.model.resources import add
 from gpuconsole.scheduling.kueue import concurrent_admission, messages
 from gpuconsole.scheduling.kueue.assignment import (
-    BEST,
-    WORST,
+    BEST_MODE,
+    WORST_MODE,
     Assignment,
     FlavorAssignment,
     FlavorAssignmentMode,
@@ -22,27 +22,27 @@ from gpuconsole.scheduling.kueue.assignment import (
     FlavorSearch,
     ModeAndHeight,
     PodSetResult,
-    Resume,
-    preferred,
+    ResumePosition,
+    is_preferred,
     stops_search,
 )
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig, CompiledResourceGroup
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.messages import GranularReason, most_severe
-from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest, ordered
-from gpuconsole.scheduling.kueue.preemption import possibility
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest, in_kueue_order
+from gpuconsole.scheduling.kueue.preemption import preemption_possibility
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from gpuconsole.scheduling.kueue.topology import demand
-from gpuconsole.scheduling.kueue.topology.tas_assignment import place
+from gpuconsole.scheduling.kueue.topology.tas_assignment import place_pods
 
 
-def mismatch(template: PodTemplate, flavor: ResourceFlavor) -> str:
+def flavor_mismatch(template: PodTemplate, flavor: ResourceFlavor) -> str:
     """Return why pods of this template cannot use the flavor; empty if they can."""
     for taint in flavor.node_taints:
         if taint.keeps_pods_away and not any(
             toleration.tolerates(taint) for toleration in (*template.tolerations, *flavor.tolerations)
         ):
-            return messages.untolerated(taint, flavor.name)
+            return messages.untolerated_taint_reason(taint, flavor.name)
     if flavor.node_labels and not matches_labels(template, flavor.node_labels):
         return f"flavor {flavor.name} doesn't match node affinity"
     return ""
@@ -63,9 +63,9 @@ def matches_labels(template: PodTemplate, labels: Mapping[str, str]) -> bool:
     return not terms or any(all(expression.matches(labels) for expression in term) for term in terms)
 
 
-Nominated = Mapping[str, Mapping[str, str]]
+NominatedFlavors = Mapping[str, Mapping[str, str]]
 """Pod set → resource → flavor."""
-Oracle = Callable[[Context, ClusterQueueConfig, WorkloadRequest, int, int], ModeAndHeight]
+PreemptionOracle = Callable[[Context, ClusterQueueConfig, WorkloadRequest, int, int], ModeAndHeight]
 """Returns whether preemption could free an amount of a column, and the queue's borrowing level after it."""
 _Found = tuple[dict[str, FlavorAssignment], list[str]]
 
@@ -80,7 +80,7 @@ class _FlavorRejections:
         self.cause = GranularReason.NONE
         """Most severe granular reason against the flavor that is being tried."""
 
-    def blame(self, reason: str, cause: GranularReason) -> None:
+    def add(self, reason: str, cause: GranularReason) -> None:
         self.reasons.append(reason)
         self.cause = most_severe((self.cause, cause))
 
@@ -93,9 +93,9 @@ class FlavorAssigner:
         context: Context,
         rules: ClusterQueueConfig,
         request: WorkloadRequest,
-        resume: Resume | None = None,
-        nominated: Nominated | None = None,
-        oracle: Oracle = possibility,
+        resume: ResumePosition | None = None,
+        nominated: NominatedFlavors | None = None,
+        oracle: PreemptionOracle = preemption_possibility,
         replaced: Sequence[ReplacedPodSet] = (),
     ) -> None:
         self._context = context
@@ -111,8 +111,8 @@ class FlavorAssigner:
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """Find flavors and topology assignments for the workload, or for smaller `counts` of its pods."""
         assignment = Assignment(self._replaced)
-        results = self._results(counts)
-        for indices in self._groups():
+        results = self._assign_all(counts)
+        for indices in self._pod_set_groups():
             members = [results[index] for index in indices]
             searches: list[FlavorSearch] = []
             choices, reasons = self._assign_group(indices, members, assignment.usage, searches)
@@ -127,23 +127,23 @@ class FlavorAssigner:
                 failed = failed or bool(result.requests and not result.choices)
             if failed:
                 return assignment
-        place(self._context, self._rules, self._request, assignment)
+        place_pods(self._context, self._rules, self._request, assignment)
         return assignment
 
-    def _results(self, counts: Sequence[int] | None) -> list[PodSetResult]:
+    def _assign_all(self, counts: Sequence[int] | None) -> list[PodSetResult]:
         """Return the pod sets to assign; in a second pass they have their flavors already."""
         results = []
         for index, request in enumerate(self._request.pod_sets):
             count = request.count if counts is None or not request.count else counts[index]
-            requests = request.scaled(count)
+            requests = request.requests_for(count)
             if self._rules.covers_pods:
-                requests = ordered({**requests, "pods": count})
+                requests = in_kueue_order({**requests, "pods": count})
             results.append(PodSetResult(request.pod_set, count, requests))
-        for result, given in zip(results, self._request.given, strict=False):
-            result.keep(given, self._context.setup.tree.numbers)
+        for result, given in zip(results, self._request.admitted_assignments, strict=False):
+            result.keep_admitted_flavors(given, self._context.setup.tree.numbers)
         return results
 
-    def _groups(self) -> list[list[int]]:
+    def _pod_set_groups(self) -> list[list[int]]:
         """Return the indices of pod sets that get their flavors together, in order of their first."""
         groups: dict[str | int, list[int]] = {}
         for index, request in enumerate(self._request.pod_sets):
@@ -159,7 +159,7 @@ class FlavorAssigner:
     def _assign_group(
         self, indices: list[int], members: list[PodSetResult], assumed: Mapping[int, int], searches: list[FlavorSearch]
     ) -> _Found:
-        requests = members[0].requests if len(members) == 1 else ordered(add(*(m.requests for m in members)))
+        requests = members[0].requests if len(members) == 1 else in_kueue_order(add(*(m.requests for m in members)))
         choices = {name: choice for member in members for name, choice in member.choices.items()}
         reasons: list[str] = []
         for resource, amount in requests.items():
@@ -167,9 +167,9 @@ class FlavorAssigner:
             if resource in choices or (group is None and (not amount or self._context.config.ignore_undeclared)):
                 continue
             if group is None:
-                return {}, [messages.unavailable(resource)]
+                return {}, [messages.unavailable_reason(resource)]
             noted: list[FlavorResult] = []
-            found, why = self._search(group, indices, requests, resource, assumed, noted)
+            found, why = self._search_flavors(group, indices, requests, resource, assumed, noted)
             searches.append(FlavorSearch(resource, group.flavors, tuple(noted)))
             if not found:
                 return {}, why
@@ -177,7 +177,7 @@ class FlavorAssigner:
             reasons.extend(why)
         return choices, reasons
 
-    def _search(
+    def _search_flavors(
         self,
         group: CompiledResourceGroup,
         indices: list[int],
@@ -191,16 +191,16 @@ class FlavorAssigner:
         fungible = self._context.gates.flavor_fungibility
         wanted = [(name, amount) for name, amount in requests.items() if name in group.resources]
         best: dict[str, FlavorAssignment] = {}
-        best_outcome = WORST
+        best_outcome = WORST_MODE
         rejections = _FlavorRejections()
         tried = -1
-        for index in range(self._start(indices[0], resource), len(group.flavors)):
+        for index in range(self._start_index(indices[0], resource), len(group.flavors)):
             tried, flavor = index, group.flavors[index]
-            skipped = self._skipped(flavor, indices, resource)
+            skipped = self._is_skipped(flavor, indices, resource)
             if skipped:
                 rejections.reasons.append(skipped)
                 continue
-            why = self._excluded(flavor, indices, group)
+            why = self._exclusion_reason(flavor, indices, group)
             if why:
                 rejections.reasons.append(why)
                 noted.append(
@@ -213,7 +213,7 @@ class FlavorAssigner:
             if fungible and stops_search(outcome, fungibility):
                 best, best_outcome = choices, outcome
                 break
-            if preferred(outcome, best_outcome, fungibility) if fungible else outcome[0] > best_outcome[0]:
+            if is_preferred(outcome, best_outcome, fungibility) if fungible else outcome[0] > best_outcome[0]:
                 best, best_outcome = choices, outcome
             if not fungible and best_outcome[0] == FlavorAssignmentMode.FIT:
                 break
@@ -222,35 +222,37 @@ class FlavorAssigner:
                 choice.tried = tried if tried < len(group.flavors) - 1 else -1
         return best, ([] if best_outcome[0] == FlavorAssignmentMode.FIT else rejections.reasons)
 
-    def _start(self, index: int, resource: str) -> int:
+    def _start_index(self, index: int, resource: str) -> int:
         if self._resume is None or index >= len(self._resume) or not self._context.gates.flavor_fungibility:
             return 0
         return self._resume[index].get(resource, -1) + 1
 
-    def _skipped(self, flavor: str, indices: list[int], resource: str) -> str:
+    def _is_skipped(self, flavor: str, indices: list[int], resource: str) -> str:
         """Return why the flavor is skipped without a check; empty if it is not."""
         if self._nominated is not None:
             names = [self._request.pod_sets[index].pod_set.name for index in indices]
             if all(self._nominated.get(name, {}).get(resource) != flavor for name in names):
-                return messages.not_nominated(flavor, resource)
-        if self._context.gates.concurrent_admission and not concurrent_admission.allows(self._request.workload, flavor):
-            return messages.not_of_variant(flavor)
+                return messages.not_nominated_reason(flavor, resource)
+        if self._context.gates.concurrent_admission and not concurrent_admission.allows_flavor(
+            self._request.workload, flavor
+        ):
+            return messages.other_variant_flavor_reason(flavor)
         return ""
 
-    def _excluded(self, flavor: str, indices: list[int], group: CompiledResourceGroup) -> str:
+    def _exclusion_reason(self, flavor: str, indices: list[int], group: CompiledResourceGroup) -> str:
         """Return why the flavor can never suit these pod sets; empty if it can."""
         known = self._context.setup.flavors.get(flavor)
         if known is None:
             return f"flavor {flavor} not found"
         pod_sets = (self._request.pod_sets[index].pod_set for index in indices)
-        return next((why for pod_set in pod_sets if (why := self._mismatch(pod_set, known, group))), "")
+        return next((why for pod_set in pod_sets if (why := self._mismatch_reason(pod_set, known, group))), "")
 
-    def _mismatch(self, pod_set: PodSet, flavor: ResourceFlavor, group: CompiledResourceGroup) -> str:
+    def _mismatch_reason(self, pod_set: PodSet, flavor: ResourceFlavor, group: CompiledResourceGroup) -> str:
         if self._context.gates.topology:
-            why = demand.mismatch(pod_set, flavor, group, self._rules, self._context.setup.topologies)
+            why = demand.topology_mismatch(pod_set, flavor, group, self._rules, self._context.setup.topologies)
             if why:
                 return why
-        return mismatch(pod_set.template, flavor)
+        return flavor_mismatch(pod_set.template, flavor)
 
     def _try_flavor(
         self,
@@ -265,35 +267,35 @@ class FlavorAssigner:
 
         The outcome is the worst over its resources; all are evaluated, even after one that does not fit.
         """
-        outcome, highest = BEST, 0
+        outcome, highest = BEST_MODE, 0
         choices: dict[str, FlavorAssignment] = {}
         for name, amount in wanted:
             column = group.columns[index][name]
             if self._replaced:
-                amount, same = self._added(indices, group.flavors[index], name, amount, rejections)
-                outcome = outcome if same else WORST
-            mode, height = self._fits(column, assumed.get(column, 0), amount, rejections)
+                amount, same = self._with_requests(indices, group.flavors[index], name, amount, rejections)
+                outcome = outcome if same else WORST_MODE
+            mode, height = self._rate_column(column, assumed.get(column, 0), amount, rejections)
             highest = max(highest, height)
-            if preferred(outcome, (mode, height), self._rules.queue.fungibility):
+            if is_preferred(outcome, (mode, height), self._rules.queue.fungibility):
                 outcome = (mode, height)
             if outcome[0] != FlavorAssignmentMode.NO_FIT:
                 public = FlavorAssignmentMode.FIT if mode == FlavorAssignmentMode.FIT else FlavorAssignmentMode.PREEMPT
                 choices[name] = FlavorAssignment(group.flavors[index], column, public, height)
         return choices, outcome, highest
 
-    def _added(
+    def _with_requests(
         self, indices: Sequence[int], flavor: str, resource: str, amount: int, rejections: _FlavorRejections
     ) -> tuple[int, bool]:
         """Return the amount needed beyond the old slice; False if that has another flavor."""
         for given in (self._replaced[index] for index in indices if index < len(self._replaced)):
             original = given.flavors.get(resource, "")
             if original != flavor:
-                rejections.blame(messages.bound_to_flavor(flavor, original), GranularReason.NO_MATCHING_FLAVOR)
+                rejections.add(messages.other_flavor_reason(flavor, original), GranularReason.NO_MATCHING_FLAVOR)
                 return amount, False
             amount -= given.usage.get(resource, 0)
         return amount, True
 
-    def _fits(self, column: int, assumed: int, amount: int, rejections: _FlavorRejections) -> ModeAndHeight:
+    def _rate_column(self, column: int, assumed: int, amount: int, rejections: _FlavorRejections) -> ModeAndHeight:
         """Compare one amount with the quota (fitsResourceQuota); adds a reason to `rejections` unless it fits."""
         node, usage = self._rules.node, self._context.snapshot.usage
         tree = usage.tree
@@ -301,18 +303,18 @@ class FlavorAssigner:
         total = assumed + amount
         flavor, resource = tree.columns[column]
         if total > tree.potential[at]:
-            reason = messages.exceeds_capacity(resource, flavor, assumed, amount, tree.potential[at])
-            rejections.blame(reason, GranularReason.EXCEEDS_MAX_QUOTA)
+            reason = messages.exceeds_capacity_reason(resource, flavor, assumed, amount, tree.potential[at])
+            rejections.add(reason, GranularReason.EXCEEDS_MAX_QUOTA)
             return FlavorAssignmentMode.NO_FIT, 0
         height, may_reclaim = usage.borrowing_height(node, column, total)
         available = max(0, usage.available(node, column))
         if total <= available:
             return FlavorAssignmentMode.FIT, height
-        reason = messages.more_needed(resource, flavor, total - available)
+        reason = messages.insufficient_quota_reason(resource, flavor, total - available)
         if tree.nominal[at] >= total or may_reclaim or self._may_preempt_while_borrowing():
             rejections.reasons.append(reason)
             return self._oracle(self._context, self._rules, self._request, column, total)
-        rejections.blame(reason, GranularReason.WAITING_FOR_QUOTA)
+        rejections.add(reason, GranularReason.WAITING_FOR_QUOTA)
         return FlavorAssignmentMode.NO_FIT, height
 
     def _may_preempt_while_borrowing(self) -> bool:

@@ -17,24 +17,24 @@ from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.cohort_cache import PreemptionQuery
-from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, take_refusal
+from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, apply_refusal
 from gpuconsole.scheduling.kueue.context import Context, usage_key_for
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.nomination_cache import (
     CachedNomination,
     QuotaShortage,
+    all_lack,
     is_cacheable,
-    lack,
+    is_same_shortage,
     lookup,
     lookup_ignoring_usage,
-    persists,
 )
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
 from gpuconsole.scheduling.kueue.preemption.search import max_available
-from gpuconsole.scheduling.kueue.processing import eligible
+from gpuconsole.scheduling.kueue.processing import is_eligible
 from gpuconsole.scheduling.kueue.state import BatchCandidates, BatchHead, CachedBatch, InadmissibleBatch, KueueState
-from gpuconsole.scheduling.kueue.workloads import rejection
+from gpuconsole.scheduling.kueue.workloads import refusal_of
 
 
 def can_skip_heads(context: Context) -> bool:
@@ -44,27 +44,30 @@ def can_skip_heads(context: Context) -> bool:
     which heads affect each other.
     """
     return not (
-        context.cache is None or context.config.fair_sharing or context.one_by_one or context.gates.overlap_recompute
+        context.cache is None
+        or context.config.fair_sharing
+        or context.blocks_admission
+        or context.gates.overlap_recompute
     )
 
 
 def cached_inadmissible(
-    state: KueueState, context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, *, amounts: bool
+    state: KueueState, context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, *, exact_amounts: bool
 ) -> CachedNomination | None:
     """Return the cached nomination of a head that would only repeat its refusal without side effects, else None.
 
-    With `amounts` its condition must also show the right missing amount, unless the workload is not observed.
+    With `exact_amounts` its condition must also show the right missing amount, unless the workload is not observed.
     """
-    if request.skippable_in is not context.setup and not _is_skippable(context, rules, request):
+    if request.skip_checked_for is not context.setup and not _is_skippable(context, rules, request):
         return None
     cached = lookup(context, rules, request)
     if cached is None or not cached.has_no_side_effect:
         return None
-    is_current = request.current_for is cached if amounts else request.current_message == cached.message
+    is_current = request.message_checked_for is cached if exact_amounts else request.current_message == cached.message
     if (
         not is_current
         and is_observed(state, request)
-        and not _condition_is_current(state, rules, request, cached, amounts=amounts)
+        and not _condition_is_current(state, rules, request, cached, exact_amounts=exact_amounts)
     ):
         return None
     for asked, (column, amount) in zip(cached.preemption_queries, cached.amounts, strict=True):
@@ -83,13 +86,13 @@ def condition_unchanged(
     Usage may have changed since: check its `shortage` with `is_same_shortage`. None if there is none. The condition of
     a head that is not observed does not matter.
     """
-    if request.skippable_in is not context.setup and not _is_skippable(context, rules, request):
+    if request.skip_checked_for is not context.setup and not _is_skippable(context, rules, request):
         return None
     last = lookup_ignoring_usage(context, rules, request)
     if last is None or last.shortage is None or not last.has_no_side_effect:
         return None
     is_current = request.current_message == last.message or not is_observed(state, request)
-    return last if is_current or _condition_is_current(state, rules, request, last, amounts=False) else None
+    return last if is_current or _condition_is_current(state, rules, request, last, exact_amounts=False) else None
 
 
 def is_observed(state: KueueState, request: WorkloadRequest) -> bool:
@@ -100,28 +103,33 @@ def is_observed(state: KueueState, request: WorkloadRequest) -> bool:
 
 def _is_skippable(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest) -> bool:
     entry = CycleEntry(request, rules)
-    if not (is_cacheable(context, entry) and eligible(context, entry)):
+    if not (is_cacheable(context, entry) and is_eligible(context, entry)):
         return False
-    request.skippable_in = context.setup
+    request.skip_checked_for = context.setup
     return True
 
 
 def _condition_is_current(
-    state: KueueState, rules: ClusterQueueConfig, request: WorkloadRequest, cached: CachedNomination, *, amounts: bool
+    state: KueueState,
+    rules: ClusterQueueConfig,
+    request: WorkloadRequest,
+    cached: CachedNomination,
+    *,
+    exact_amounts: bool,
 ) -> bool:
     """True if another refusal would not change the workload's condition; the result is noted on the request."""
     entry = CycleEntry(request, rules)
-    entry.record(cached.assignment, ())
-    entry.requeue, entry.cause = cached.requeue_reason
+    entry.record_nomination(cached.assignment, ())
+    entry.requeue, entry.granular_reason = cached.requeue_reason
     said = request.workload.condition(QUOTA_RESERVED)
-    if not amounts and said is not None and messages.without_amounts(said.message) == cached.message:
+    if not exact_amounts and said is not None and messages.without_amounts(said.message) == cached.message:
         entry.message = said.message
-    answer, workload = rejection(state, entry), request.workload
+    answer, workload = refusal_of(state, entry), request.workload
     granular = state.gates.granular
-    if isinstance(answer, KeepWaiting) or take_refusal(workload, answer, state.now, granular=granular) is not workload:
+    if isinstance(answer, KeepWaiting) or apply_refusal(workload, answer, state.now, granular=granular) is not workload:
         return False
-    if amounts:
-        request.current_for = cached
+    if exact_amounts:
+        request.message_checked_for = cached
     else:
         request.current_message = cached.message
     return True
@@ -138,14 +146,14 @@ def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfi
     Returns False, and ends the batch, if the queue changed or some head may fit now.
     """
     batch = state.batches[rules.name]
-    queue, usage_key = state.workload_index.peek(rules.name), usage_key_for(context, rules.node)
+    queue, usage_key = state.workload_index.read_queue(rules.name), usage_key_for(context, rules.node)
     same = queue is not None and queue.version == batch.version
     if same and batch.usage_key is not usage_key:
         batch.candidates = batch.candidates or _candidates_of(rules, batch.heads)
-        same = _still_lack(context, rules, batch.candidates)
+        same = _all_still_lack(context, rules, batch.candidates)
     if not same:
         del state.batches[rules.name]
-        batch.stop(state.workload_index.queue(rules.name))
+        batch.stop_batch(state.workload_index.queue(rules.name))
         return False
     batch.usage_key = usage_key
     _count_cycles(state, rules.name)
@@ -154,7 +162,7 @@ def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfi
 
 def start_batch(state: KueueState, context: Context, rules: ClusterQueueConfig, first: WorkloadRequest) -> bool:
     """Start a batch with the first head of the queue, and let this cycle stand for its refusal; False if impossible."""
-    queue = state.workload_index.peek(rules.name)
+    queue = state.workload_index.read_queue(rules.name)
     if (
         queue is None
         or not queue.uses_scheduling_hash
@@ -163,9 +171,9 @@ def start_batch(state: KueueState, context: Context, rules: ClusterQueueConfig, 
     ):
         return False
     candidates = _cached_candidates(state, context, rules, queue)
-    heads, whole = candidates.heads, _still_lack(context, rules, candidates)
+    heads, whole = candidates.heads, _all_still_lack(context, rules, candidates)
     if not whole:
-        heads = tuple(takewhile(lambda head: persists(context, rules, head[0], head[2]), heads))
+        heads = tuple(takewhile(lambda head: is_same_shortage(context, rules, head[0], head[2]), heads))
     if not heads:
         return False
     queue = state.workload_index.queue(rules.name)
@@ -180,7 +188,7 @@ def start_batch(state: KueueState, context: Context, rules: ClusterQueueConfig, 
 def fast_forward(state: KueueState, context: Context) -> int:
     """Skip the coming cycles that would only continue batches; returns their number. No other queue may have a head."""
     for name, batch in state.batches.items():
-        rules, queue = state.setup.queues[name], state.workload_index.peek(name)
+        rules, queue = state.setup.queues[name], state.workload_index.read_queue(name)
         if queue is None or queue.version != batch.version or batch.usage_key is not usage_key_for(context, rules.node):
             return 0
     cycles = min(len(batch.heads) - batch.counted for batch in state.batches.values())
@@ -228,25 +236,25 @@ def _candidates_of(rules: ClusterQueueConfig, heads: Iterable[BatchHead]) -> Bat
     for request, _, shortage in taken:
         _add_shortage(rules, request, shortage, least, most)
     short = tuple((request, column, amount) for (_, _, column), (request, amount) in least.items())
-    return BatchCandidates(taken, short, tuple(_bounds(short)), tuple(most.items()))
+    return BatchCandidates(taken, short, tuple(_quick_bounds(short)), tuple(most.items()))
 
 
-def _bounds(short: Iterable[tuple[WorkloadRequest, int, int]]) -> Iterator[tuple[WorkloadRequest, int, int]]:
+def _quick_bounds(short: Iterable[tuple[WorkloadRequest, int, int]]) -> Iterator[tuple[WorkloadRequest, int, int]]:
     """Combine shortages by column: the highest priority, then oldest head, and the least requested amount."""
     found: dict[int, tuple[WorkloadRequest, int]] = {}
     for request, column, amount in short:
         known, least = found.get(column, (request, amount))
-        found[column] = min(known, request, key=_rank), min(least, amount)
+        found[column] = min(known, request, key=_request_rank), min(least, amount)
     return ((request, column, amount) for column, (request, amount) in found.items())
 
 
-def _rank(request: WorkloadRequest) -> tuple[int, Time]:
+def _request_rank(request: WorkloadRequest) -> tuple[int, Time]:
     return -request.priority, request.timestamp
 
 
-def _still_lack(context: Context, rules: ClusterQueueConfig, candidates: BatchCandidates) -> bool:
+def _all_still_lack(context: Context, rules: ClusterQueueConfig, candidates: BatchCandidates) -> bool:
     """True if all of these heads still have the same shortage with the current usage."""
-    return any(lack(context, rules, short, candidates.available) for short in (candidates.bounds, candidates.short))
+    return any(all_lack(context, rules, short, candidates.available) for short in (candidates.bounds, candidates.short))
 
 
 def _add_shortage(
@@ -256,8 +264,8 @@ def _add_shortage(
     least: dict[tuple[int, int, int], tuple[WorkloadRequest, int]],
     most: dict[int, int],
 ) -> None:
-    age = request.timestamp if rules.looks_at_age else 0
-    for column, amount in shortage.short:
+    age = request.timestamp if rules.compares_age else 0
+    for column, amount in shortage.lacking:
         key = request.priority, age, column
         if key not in least or amount < least[key][1]:
             least[key] = request, amount
@@ -267,4 +275,4 @@ def _add_shortage(
 
 def _head_still_lacks(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest) -> bool:
     last = lookup_ignoring_usage(context, rules, request)
-    return last is not None and last.shortage is not None and persists(context, rules, request, last.shortage)
+    return last is not None and last.shortage is not None and is_same_shortage(context, rules, request, last.shortage)

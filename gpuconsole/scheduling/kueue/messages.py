@@ -66,17 +66,17 @@ def priorities_in(message: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found is not None else None
 
 
-def inactive(cluster_queue: str) -> str:
+def inactive_message(cluster_queue: str) -> str:
     """Return the refusal of a workload whose ClusterQueue is inactive."""
     return f"ClusterQueue {cluster_queue} is inactive"
 
 
-def no_replacement(nodes: Sequence[str]) -> str:
+def no_replacement_message(nodes: Sequence[str]) -> str:
     """Return the message of the eviction of a workload whose failed nodes could not be replaced."""
     return f"Workload was evicted as there was no replacement for unhealthy node(s): {','.join(nodes)}"
 
 
-def exceeds_capacity(resource: str, flavor: str, assumed: int, request: int, capacity: int) -> str:
+def exceeds_capacity_reason(resource: str, flavor: str, assumed: int, request: int, capacity: int) -> str:
     """Return the reason against a flavor whose maximum capacity the request exceeds, whatever else runs.
 
     `assumed` is what earlier pod sets of the workload request.
@@ -88,7 +88,7 @@ def exceeds_capacity(resource: str, flavor: str, assumed: int, request: int, cap
     )
 
 
-def more_needed(resource: str, flavor: str, missing: int) -> str:
+def insufficient_quota_reason(resource: str, flavor: str, missing: int) -> str:
     """Return the reason against a flavor with too little unused quota."""
     needed = format_quantity(resource, missing)
     return f"insufficient unused quota for {resource} in flavor {flavor}, {needed} more needed"
@@ -99,37 +99,37 @@ def without_amounts(message: str) -> str:
     return _MORE_NEEDED.sub(" more needed", message)
 
 
-def unavailable(resource: str) -> str:
+def unavailable_reason(resource: str) -> str:
     """Return the reason for a resource that no resource group of the ClusterQueue covers."""
     return f"resource {resource} unavailable in ClusterQueue"
 
 
-def no_namespace(name: str) -> str:
+def missing_namespace_message(name: str) -> str:
     """Return the refusal of a workload whose namespace does not exist, with the API server's text."""
     return f'workload namespace "{name}" does not exist: namespaces "{name}" not found'
 
 
-def untolerated(taint: Taint, flavor: str) -> str:
+def untolerated_taint_reason(taint: Taint, flavor: str) -> str:
     """Return the reason against a flavor with this taint, printed as a Go struct: an empty value leaves 2 spaces."""
     return f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor}"
 
 
-def bound_to_flavor(flavor: str, original: str) -> str:
+def other_flavor_reason(flavor: str, original: str) -> str:
     """Return the reason against a flavor other than that of the slice to replace."""
     return f"could not assign {flavor} flavor since the original workload is assigned: {original}"
 
 
-def not_nominated(flavor: str, resource: str) -> str:
+def not_nominated_reason(flavor: str, resource: str) -> str:
     """Return the reason for which a later assignment of the same cycle skips a flavor: it was not nominated."""
     return f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
 
 
-def not_of_variant(flavor: str) -> str:
+def other_variant_flavor_reason(flavor: str) -> str:
     """Return the reason for which a variant skips a flavor."""
     return f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
 
 
-def assignment(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
+def unassigned_message(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
     """Return why flavors could not be assigned, by pod set; pod sets without reasons are left out."""
     return "; ".join(
         f"couldn't assign flavors to pod set {name}: {', '.join(sorted(reasons))}"
@@ -140,10 +140,10 @@ def assignment(reasons_by_pod_set: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 def is_unassigned(message: str) -> bool:
     """True for a refusal that makes a workload inadmissible: no flavor fits, or there are no preemption candidates."""
-    return message.startswith(_UNASSIGNED) and not is_pending_preemption(message) and not is_tried_again(message)
+    return message.startswith(_UNASSIGNED) and not is_pending_preemption(message) and not is_retried_next_cycle(message)
 
 
-def is_tried_again(message: str) -> bool:
+def is_retried_next_cycle(message: str) -> bool:
     """True for the refusal of a workload that the next cycle retries in any case.
 
     Earlier entries took its capacity or victims, a better variant is admitted, or its evictions failed (Kueue 0.19
@@ -162,24 +162,24 @@ def is_pending_preemption(message: str) -> bool:
     return _AWAITS.search(message) is not None or message == DEFERRED
 
 
-def pending_preemption(message: str, victims: int) -> str:
+def pending_preemption_message(message: str, victims: int) -> str:
     """Return the refusal of a workload whose victims are terminating."""
     return f"{message}. Pending the preemption of {victims} workload(s)"
 
 
-def pending_migration(message: str) -> str:
+def pending_migration_message(message: str) -> str:
     """Return the refusal of a variant that waits for the eviction of another variant."""
     return f"{message}. Pending the migration of 1 workload(s)"
 
 
-def migrated(preferred: Workload) -> str:
+def migration_message(preferred: Workload) -> str:
     """Return the message of the eviction of a variant that a more favorable one replaces."""
     return (
         f"Evicted to accommodate a workload (UID: {preferred.uid}) due to migration to more favorable resource flavor"
     )
 
 
-def preempted(preemptor: Workload, rule: PreemptionRule | None, preemptor_path: str, victim_path: str) -> str:
+def preempted_message(preemptor: Workload, rule: PreemptionRule | None, preemptor_path: str, victim_path: str) -> str:
     """Return the message of a victim's Preempted condition; unknown parts read UNKNOWN."""
     uid = preemptor.uid or _UNKNOWN
     job = preemptor.labels.get(JOB_UID) or preemptor.job_uid or _UNKNOWN
@@ -189,7 +189,7 @@ def preempted(preemptor: Workload, rule: PreemptionRule | None, preemptor_path: 
     )
 
 
-def failed_assignment(pod_set: str, error: str) -> str:
+def failed_assignment_message(pod_set: str, error: str) -> str:
     """Return the refusal of a pod set whose assignment failed with an error."""
     return f"failed to assign flavors to pod set {pod_set}: {error}"
 

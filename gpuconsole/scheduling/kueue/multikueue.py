@@ -5,8 +5,8 @@ Reconciles a workload of the manager with its copies on worker clusters, one ste
 Kueue 0.19 pkg/controller/admissionchecks/multikueue/workload.go, reconcileGroup: the first cluster that admits its copy
 runs it; the copy's Finished condition becomes the workload's.
 
-Dispatchers choose the worker clusters that get a copy, and when (pkg/controller/workloaddispatcher): `all_at_once`
-nominates every cluster of the MultiKueueConfig at once, `incremental` a few more in each round.
+Dispatchers choose the worker clusters that get a copy, and when (pkg/controller/workloaddispatcher): `nominate_all`
+nominates every cluster of the MultiKueueConfig at once, `nominate_incrementally` a few more in each round.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,17 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE, Span, Time
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 
-ROUND: Span = 5 * MINUTE
+ROUND_DURATION: Span = 5 * MINUTE
 """Duration of a round; the next one may start when more than this has passed."""
 
 
-class Nomination(Struct, frozen=True, kw_only=True):
+class ClusterNomination(Struct, frozen=True, kw_only=True):
     """The clusters nominated for a workload."""
 
     clusters: tuple[str, ...]
     started: Time | None = None
     """Start of the current round; None if there is none."""
-    again: Time | None = None
+    next_round: Time | None = None
     """Time of the next round; None if no cluster is left to nominate."""
     exhausted: bool = False
     """True if a new round was due, and no cluster was left to nominate."""
@@ -43,32 +43,34 @@ def skips_nomination(workload: Workload, check: CheckState | None, *, elastic: b
     return bool(workload.cluster) and not elastic
 
 
-def all_at_once(remotes: Sequence[str]) -> Nomination:
+def nominate_all(remotes: Sequence[str]) -> ClusterNomination:
     """Nominate all clusters."""
-    return Nomination(clusters=tuple(remotes))
+    return ClusterNomination(clusters=tuple(remotes))
 
 
-def incremental(
+def nominate_incrementally(
     nominated: Sequence[str],
     remotes: Sequence[str],
     *,
     started: Time | None,
     now: Time,
-    step: int,
-    in_order: bool = True,
-) -> Nomination:
-    """Nominate `step` more clusters if the current round is over or there is none; nominated clusters stay.
+    step_size: int,
+    config_order: bool = True,
+) -> ClusterNomination:
+    """Nominate `step_size` more clusters if the current round is over or there is none; nominated clusters stay.
 
-    `in_order` takes them as `remotes`, the MultiKueueConfig, lists them (gate
+    `config_order` takes them as `remotes`, the MultiKueueConfig, lists them (gate
     MultiKueueIncrementalDispatcherRespectConfigOrder), else by name.
     """
-    if started is not None and now - started <= ROUND:
-        return Nomination(clusters=tuple(nominated), started=started, again=started + ROUND + 1)
+    if started is not None and now - started <= ROUND_DURATION:
+        return ClusterNomination(clusters=tuple(nominated), started=started, next_round=started + ROUND_DURATION + 1)
     left = [cluster for cluster in remotes if cluster not in nominated]
     if not left:
-        return Nomination(clusters=tuple(nominated), started=started, exhausted=True)
-    chosen = (left if in_order else sorted(left))[:step]
-    return Nomination(clusters=(*nominated, *chosen), started=now, again=now + ROUND + 1 if left[step:] else None)
+        return ClusterNomination(clusters=tuple(nominated), started=started, exhausted=True)
+    chosen = (left if config_order else sorted(left))[:step_size]
+    return ClusterNomination(
+        clusters=(*nominated, *chosen), started=now, next_round=now + ROUND_DURATION + 1 if left[step_size:] else None
+    )
 
 
 CONTROLLER = "kueue.x-k8s.io/multikueue"
@@ -83,7 +85,7 @@ class MultiKueueGroup(Struct, frozen=True, kw_only=True):
     check: CheckState
     copies: Mapping[str, Workload | None]
     """Reachable cluster → its copy; None if it has none."""
-    lost: Mapping[str, Time] = {}
+    unreachable: Mapping[str, Time] = {}
     """Unreachable cluster → time since when."""
 
 
@@ -95,22 +97,22 @@ class MultiKueueActions(Struct, frozen=True, kw_only=True):
     """The cluster that admitted the workload; empty if none did in this step."""
     finish: tuple[str, str] | None = None
     """Reason and message of the Finished condition to set."""
-    remove: tuple[str, ...] = ()
+    delete_copies: tuple[str, ...] = ()
     """Clusters whose copies are to be deleted."""
-    stop: tuple[str, str] | None = None
+    deactivate: tuple[str, str] | None = None
     """(cluster, message): the copy to deactivate, and why."""
     nominate: bool = False
     """True if clusters are to be nominated."""
-    again: Time | None = None
+    reconcile_at: Time | None = None
     """When to reconcile again even if nothing changes; None if not needed."""
 
 
-def step(group: MultiKueueGroup, now: Time, lost_after: Span) -> MultiKueueActions:
-    """Return the manager's next actions; `lost_after`: how long the admitting cluster may be unreachable."""
+def next_actions(group: MultiKueueGroup, now: Time, worker_lost_timeout: Span) -> MultiKueueActions:
+    """Return the manager's next actions; `worker_lost_timeout`: how long the admitting cluster may be unreachable."""
     local, check = group.local, group.check
     present = tuple(cluster for cluster, copy in group.copies.items() if copy is not None)
     if local.finished or not local.reserved:
-        return MultiKueueActions(remove=present)
+        return MultiKueueActions(delete_copies=present)
     cluster, finished = _first(group, "Finished")
     if finished is not None:
         return _finished(check, cluster, finished)
@@ -124,7 +126,7 @@ def step(group: MultiKueueGroup, now: Time, lost_after: Span) -> MultiKueueActio
     if admitted is not None:
         return _admitted(group, cluster, tuple(name for name in present if name != cluster))
     if check.state == "Ready":
-        return _gone(group, now, lost_after)
+        return _cluster_lost(group, now, worker_lost_timeout)
     others_ready = all(other.state == "Ready" for other in local.checks if other.name != check.name)
     return MultiKueueActions(nominate=others_ready and not skips_nomination(local, check))
 
@@ -149,7 +151,7 @@ def _finished(check: CheckState, cluster: str, finished: Condition) -> MultiKueu
     if check.state != "Ready":
         return MultiKueueActions()
     why = f'Remote workload on worker cluster "{cluster}" is out of sync with its user job, resetting for re-dispatch'
-    return MultiKueueActions(check=_sent_back(check, why))
+    return MultiKueueActions(check=_check_reset(check, why))
 
 
 def _admitted(group: MultiKueueGroup, cluster: str, others: tuple[str, ...]) -> MultiKueueActions:
@@ -157,22 +159,22 @@ def _admitted(group: MultiKueueGroup, cluster: str, others: tuple[str, ...]) -> 
     local, check = group.local, group.check
     evicted = local.condition("Evicted")
     if evicted is not None and evicted.status:
-        return MultiKueueActions(remove=others, stop=(cluster, f"Evicted on manager: {evicted.message}"))
+        return MultiKueueActions(delete_copies=others, deactivate=(cluster, f"Evicted on manager: {evicted.message}"))
     if check.state != "Pending":
-        return MultiKueueActions(remove=others)
+        return MultiKueueActions(delete_copies=others)
     ready = replace(check, state="Ready", message=f'The workload was admitted on "{cluster}"')
-    return MultiKueueActions(remove=others, cluster=cluster, check=ready)
+    return MultiKueueActions(delete_copies=others, cluster=cluster, check=ready)
 
 
-def _gone(group: MultiKueueGroup, now: Time, lost_after: Span) -> MultiKueueActions:
+def _cluster_lost(group: MultiKueueGroup, now: Time, worker_lost_timeout: Span) -> MultiKueueActions:
     """Wait for the lost cluster of a running copy until its timeout."""
-    lost = group.lost.get(group.local.cluster)
+    lost = group.unreachable.get(group.local.cluster)
     if lost is None:
-        return MultiKueueActions(check=_sent_back(group.check, "Admitting remote no longer exists"))
-    if now < lost + lost_after:
-        return MultiKueueActions(again=lost + lost_after)
-    return MultiKueueActions(check=_sent_back(group.check, "Admitting remote lost"))
+        return MultiKueueActions(check=_check_reset(group.check, "Admitting remote no longer exists"))
+    if now < lost + worker_lost_timeout:
+        return MultiKueueActions(reconcile_at=lost + worker_lost_timeout)
+    return MultiKueueActions(check=_check_reset(group.check, "Admitting remote lost"))
 
 
-def _sent_back(check: CheckState, why: str) -> CheckState:
+def _check_reset(check: CheckState, why: str) -> CheckState:
     return replace(check, state="Retry", message=f'{why}, Previously: "{check.state}"')

@@ -44,7 +44,7 @@ def capacity_to_reserve(usage: UsageTree, rules: ClusterQueueConfig, assignment:
     Amounts are limited to the free nominal quota, plus the borrowing limit if the assignment borrows.
     """
     return [
-        (column, _reserved_amount(usage, rules, column, amount, assignment.borrowing))
+        (column, _reserved_amount(usage, rules, column, amount, assignment.is_borrowing))
         for column, amount in assignment.usage.items()
     ]
 
@@ -65,7 +65,7 @@ _Amounts = list[tuple[int, int]]
 class QuotaShortage(Struct, frozen=True):
     """Why a head does not fit: the requested (column, amount) pairs that exceed the available quota, and the others."""
 
-    short: tuple[tuple[int, int], ...]
+    lacking: tuple[tuple[int, int], ...]
     available: tuple[tuple[int, int], ...]
 
 
@@ -77,7 +77,7 @@ def shortage_of(
         return None
     (result,) = assignment.pod_sets
     short: _Amounts = []
-    there: _Amounts = []
+    must_be_available: _Amounts = []
     lacking = 0
     for searched in result.searches:
         flavors = list(_by_flavor(context, rules, result, searched))
@@ -89,30 +89,34 @@ def shortage_of(
             return None
         for wanting, found in flavors:
             short += wanting
-            there += found
+            must_be_available += found
     pods = {column for column, _ in short if context.setup.tree.columns[column][1] == PODS}
-    return QuotaShortage(tuple(short), tuple(there)) if lacking == 1 and not pods else None
+    return QuotaShortage(tuple(short), tuple(must_be_available)) if lacking == 1 and not pods else None
 
 
-def persists(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, shortage: QuotaShortage) -> bool:
+def is_same_shortage(
+    context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, shortage: QuotaShortage
+) -> bool:
     """True if the head would have the same shortage with the current usage."""
-    return lack(context, rules, ((request, column, amount) for column, amount in shortage.short), shortage.available)
+    return all_lack(
+        context, rules, ((request, column, amount) for column, amount in shortage.lacking), shortage.available
+    )
 
 
-def lack(
+def all_lack(
     context: Context,
     rules: ClusterQueueConfig,
     short: Iterable[tuple[WorkloadRequest, int, int]],
-    there: Iterable[tuple[int, int]],
+    must_be_available: Iterable[tuple[int, int]],
 ) -> bool:
     """True if all heads in `short`, (head, column, amount), lack their amount even after every possible preemption.
 
-    The (column, amount) pairs in `there` must be available, or the result is False.
+    The (column, amount) pairs in `must_be_available` must be available, or the result is False.
     """
     if not exceeds_bound(context, rules, short):
         return False
     available, node = context.snapshot.usage.available, rules.node
-    return all(amount <= max(0, available(node, column)) for column, amount in there)
+    return all(amount <= max(0, available(node, column)) for column, amount in must_be_available)
 
 
 def _by_flavor(
@@ -120,28 +124,28 @@ def _by_flavor(
 ) -> Iterator[tuple[_Amounts, _Amounts]]:
     """Yield short and available amounts for each flavor that was checked against quota."""
     usage, group = context.snapshot.usage, rules.group_of[searched.resource]
-    for noted in searched.noted:
-        if noted.cause is GranularReason.NO_MATCHING_FLAVOR:
+    for noted in searched.results:
+        if noted.granular_reason is GranularReason.NO_MATCHING_FLAVOR:
             continue
         columns = group.columns[group.flavors.index(noted.flavor)]
         short: _Amounts = []
-        there: _Amounts = []
+        must_be_available: _Amounts = []
         for resource, amount in result.requests.items():
             if resource in columns:
                 column = columns[resource]
                 free = max(0, usage.available(rules.node, column))
-                (short if amount > free else there).append((column, amount))
-        yield short, there
+                (short if amount > free else must_be_available).append((column, amount))
+        yield short, must_be_available
 
 
 def _count_excluded(searched: FlavorSearch) -> int:
     """Count the flavors that can never fit, whatever the quota."""
-    return sum(noted.cause is GranularReason.NO_MATCHING_FLAVOR for noted in searched.noted)
+    return sum(noted.granular_reason is GranularReason.NO_MATCHING_FLAVOR for noted in searched.results)
 
 
 Nomination = tuple[Assignment, Sequence[PreemptionTarget]]
 Nominate = Callable[[Context, ClusterQueueConfig, WorkloadRequest], Nomination]
-"""Computes a nomination; `processing.propose`."""
+"""Computes a nomination; `processing.compute_nomination`."""
 
 
 class _LastNomination(Struct, frozen=True):
@@ -172,16 +176,16 @@ class CachedNomination(Struct, frozen=True):
     """True if the refused heads reserve no capacity and have no flavors left to try."""
 
 
-def nominate_cached(context: Context, entry: CycleEntry, propose: Nominate) -> Nomination:
+def nominate_cached(context: Context, entry: CycleEntry, compute: Nominate) -> Nomination:
     """Return the entry's nomination; that of an equal head is reused while its cohort tree is unchanged."""
     request, search_traces = entry.request, context.search_traces
     if not is_cacheable(context, entry):
-        return propose(context, entry.rules, request)
+        return compute(context, entry.rules, request)
     known, key = context.cohort_cache(entry.rules.node), ("last", entry.rules.name)
     last: _LastNomination | None = known.get(key)
     same = last is not None and last.timestamp == request.timestamp and last.scheduling_hash == request.scheduling_hash
     if last is None or not same or (search_traces is not None and last.traces is None):
-        proposal = _lookup_or_nominate(context, entry, propose)
+        proposal = _lookup_or_nominate(context, entry, compute)
         traces = search_traces.get(request.id, ()) if search_traces is not None else None
         last = known[key] = _LastNomination(request.scheduling_hash, request.timestamp, proposal, traces)
     elif search_traces is not None and last.traces:
@@ -193,7 +197,7 @@ def is_cacheable(context: Context, entry: CycleEntry) -> bool:
     """True if the entry's nomination depends only on quota and its holders, not on topologies or variants."""
     workload = entry.request.workload
     return not (
-        entry.round
+        entry.second_pass_round
         or not context.gates.hashing
         or context.gates.concurrent_admission
         or context.setup.topologies
@@ -233,17 +237,17 @@ def _has_no_targets(context: Context, entry: CycleEntry, cached: CachedNominatio
     )
 
 
-def _lookup_or_nominate(context: Context, entry: CycleEntry, propose: Nominate) -> Nomination:
+def _lookup_or_nominate(context: Context, entry: CycleEntry, compute: Nominate) -> Nomination:
     """Return the cached nomination of an equivalent head, or compute one."""
     rules, request = entry.rules, entry.request
     cached = lookup(context, rules, request)
     if cached is not None and _has_no_targets(context, entry, cached):
         return cached.assignment, ()
     context.preemption_queries = []
-    assignment, targets = propose(context, rules, request)
+    assignment, targets = compute(context, rules, request)
     if context.preemption_queries is not None:
         asked = tuple(dict.fromkeys(context.preemption_queries))
-        wanting = assignment.wanting(rules.groups, granular=context.gates.granular)
+        wanting = assignment.requeue_reasons(rules.groups, granular=context.gates.granular)
         kept = CachedNomination(
             assignment=assignment,
             preemption_queries=asked,
@@ -263,7 +267,7 @@ def _lookup_or_nominate(context: Context, entry: CycleEntry, propose: Nominate) 
 def _has_no_side_effect(rules: ClusterQueueConfig, assignment: Assignment) -> bool:
     keeps_nothing = can_always_reclaim(rules) or not rules.queue.cohort
     mode = assignment.mode
-    return assignment.resume is None and (
+    return assignment.resume_position is None and (
         mode == FlavorAssignmentMode.NO_FIT or (mode == FlavorAssignmentMode.PREEMPT and keeps_nothing)
     )
 

@@ -11,10 +11,10 @@ from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.snapshot import QueueAssumptions
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
-from gpuconsole.scheduling.kueue.messages import is_pending_preemption, is_tried_again, is_unassigned
+from gpuconsole.scheduling.kueue.messages import is_pending_preemption, is_retried_next_cycle, is_unassigned
 from gpuconsole.scheduling.kueue.session import KueueSession
 
-WRITTEN: Span = SECOND
+TIMESTAMP_PRECISION: Span = SECOND
 """Precision of the timestamps in conditions."""
 _PREEMPTOR = re.compile(r"\(UID: ([^,)\s]+)")
 
@@ -22,102 +22,102 @@ _PREEMPTOR = re.compile(r"\(UID: ([^,)\s]+)")
 class Observation:
     """Tracks the queues of an external Kueue for a session that follows its objects. Stateful.
 
-    The session itself runs no cycles; its forks do, after `hand_over`.
+    The session itself runs no cycles; its forks do, after `prepare_fork`.
     """
 
     def __init__(self, session: KueueSession) -> None:
         self._session = session
-        self._first = True
-        """True until the first `settle`: releases and attempts are read from conditions."""
-        self._counts_in = ""
+        self._first_seen = True
+        """True until the first `update_queues`: releases and attempts are read from conditions."""
+        self._tree_counts = ""
         """The LocalQueue whose counts the current event changes, if any."""
         self._settled: Time = 0
-        """Time of the last `settle`."""
-        self._gathering: dict[str, Time] = {}
+        """Time of the last `update_queues`."""
+        self._batch_started: dict[str, Time] = {}
         """Tree, as `take_due_trees` names it → time at which its inadmissible workloads are requeued."""
-        self._back: dict[str, Time] = {}
+        self._requeued_at: dict[str, Time] = {}
         """Tree → time at which they were requeued; nothing shows yet that Kueue tried them since."""
         self._released: dict[str, Time] = {}
         self._tried: dict[str, Time] = {}
         """By LocalQueue: the last release of quota, and the earliest time of the scheduler's last attempt."""
         self._refused: dict[str, None] = {}
         self._requeued: dict[str, None] = {}
-        """Workloads refused since the last `settle`: inadmissible ones, and those that are retried."""
+        """Workloads refused since the last `update_queues`: inadmissible ones, and those that are retried."""
         self._preempting: dict[str, str] = {}
         """Workloads of `_requeued` whose victims are terminating → UID."""
         self._evicted: dict[str, Time] = {}
         """UID of a preemptor → time of the last eviction of a victim of it."""
 
-    def before(self, event: Applied | Deleted, now: Time) -> None:
+    def before_event(self, event: Applied | Deleted, now: Time) -> None:
         """Note an event before it is applied to the session; `now` is when it was observed."""
         if event.table != "workloads":
             return
         # Configuration changes requeue trees once they are compiled; they are older than this event.
-        self._gather(now)
+        self._end_batches(now)
         known = self._session.workload(event.key)
-        self._counts_in = known.local_queue if known is not None else ""
+        self._tree_counts = known.local_queue if known is not None else ""
         if isinstance(event, Applied) and isinstance(event.object, Workload):
             workload = event.object
-            self._note(known, workload)
-            same = known is not None and _standing(known) == _standing(workload)
-            self._counts_in = "" if same else workload.local_queue
+            self._note_workload(known, workload)
+            same = known is not None and _has_holding(known) == _has_holding(workload)
+            self._tree_counts = "" if same else workload.local_queue
 
-    def after(self, event: Applied | Deleted, now: Time) -> None:
+    def after_event(self, event: Applied | Deleted, now: Time) -> None:
         """Note an event after it was applied to the session."""
         released = now
         if isinstance(event, Applied) and isinstance(event.object, Workload):
-            released = min(now, _latest(event.object) + WRITTEN)
+            released = min(now, _latest(event.object) + TIMESTAMP_PRECISION)
         if event.table == "workloads":
-            self._gather(released)
-            self._wake(self._session.tree_woken_by_status(self._counts_in), released)
+            self._end_batches(released)
+            self._requeue_tree(self._session.tree_requeued_by_status(self._tree_counts), released)
 
-    def settle(self, now: Time) -> None:
+    def update_queues(self, now: Time) -> None:
         """Update the session's inadmissible workloads and preemptors from all events until `now`."""
         session = self._session
-        self._gather(now)
-        if self._first:
-            self._gathering, self._back = {}, {}
+        self._end_batches(now)
+        if self._first_seen:
+            self._batch_started, self._requeued_at = {}, {}
             for queue, released in self._released.items():
-                self._wake(session.tree_name(queue), min(now, released + WRITTEN))
+                self._requeue_tree(session.tree_name(queue), min(now, released + TIMESTAMP_PRECISION))
         session.mark_unrefused_classes_admissible(
-            name for name, at in list(self._gathering.items()) if at <= now and self._fire(name)
+            name for name, at in list(self._batch_started.items()) if at <= now and self._end_batch(name)
         )
-        self._expire()
+        self._forget_old_preemptions()
         session.requeue_observed(refused=self._refused, tried_again=self._requeued)
         session.set_preemptors(sorted(self._preempting, key=self._preempted_at))
         for noted in (self._released, self._tried, self._refused, self._requeued, self._preempting, self._evicted):
             noted.clear()
-        self._first, self._settled = False, now
+        self._first_seen, self._settled = False, now
 
-    def learn(self, other: "Observation") -> None:
+    def adopt(self, other: "Observation") -> None:
         """Take over the queues that another observation of the same cluster reconstructed; this session must be new."""
         self._session.load(other._session.dump())
-        self._gathering, self._back = other._gathering.copy(), other._back.copy()
+        self._batch_started, self._requeued_at = other._batch_started.copy(), other._requeued_at.copy()
 
-    def renewed(self, session: KueueSession) -> "Observation":
+    def continue_in(self, session: KueueSession) -> "Observation":
         """Return an observation that continues this one in `session`, a new session of the same cluster."""
-        session.take_due()
+        session.take_due_trees()
         session.load_queues(self._session)
-        twin = Observation(session)
-        twin._first, twin._settled = False, self._settled
-        twin._gathering, twin._back = self._gathering.copy(), self._back.copy()
-        return twin
+        copied = Observation(session)
+        copied._first_seen, copied._settled = False, self._settled
+        copied._batch_started, copied._requeued_at = self._batch_started.copy(), self._requeued_at.copy()
+        return copied
 
-    def hand_over(self, fork: KueueSession, now: Time) -> Time | None:
+    def prepare_fork(self, fork: KueueSession, now: Time) -> Time | None:
         """Prepare a fork to run cycles: requeue the inadmissible workloads of trees whose batch period is over.
 
         Returns when the first of the other trees is due; None if there is none. The fork's `assumptions` get the
         numbers of workloads assumed to be inadmissible and to be tried again.
         """
-        fork.take_due()
-        tried_again = fork.count_inadmissible({**self._back, **self._gathering})
+        fork.take_due_trees()
+        tried_again = fork.count_inadmissible({**self._requeued_at, **self._batch_started})
         fork.assumptions = QueueAssumptions(fork.count_inadmissible() - tried_again, tried_again)
-        fork.note_due(self._back)
+        fork.mark_trees_due(self._requeued_at)
         fork.requeue_inadmissible(now)
-        fork.note_due(self._gathering)
-        return min(self._gathering.values(), default=None)
+        fork.mark_trees_due(self._batch_started)
+        return min(self._batch_started.values(), default=None)
 
-    def _note(self, known: Workload | None, workload: Workload) -> None:
+    def _note_workload(self, known: Workload | None, workload: Workload) -> None:
         old = known.condition(QUOTA_RESERVED) if known is not None and known.uid == workload.uid else None
         new = workload.condition(QUOTA_RESERVED)
         if new is not None and new != old:
@@ -128,49 +128,49 @@ class Observation:
             if found is not None:
                 self._evicted[found[1]] = max(self._evicted.get(found[1], 0), evicted.since)
         finished = workload.condition(FINISHED)
-        if self._first and finished is not None and finished.status:
-            _raise(self._released, workload.local_queue, finished.since)
+        if self._first_seen and finished is not None and finished.status:
+            _set_later(self._released, workload.local_queue, finished.since)
 
     def _quota_changed(self, workload: Workload, old: Condition | None, new: Condition) -> None:
         if new.status:
-            _raise(self._tried, workload.local_queue, new.since)
+            _set_later(self._tried, workload.local_queue, new.since)
             return
         if workload.finished or not workload.active:
             return
         if is_unassigned(new.message):
             self._refused[workload.key] = None
-            if not self._first:
-                _raise(self._tried, workload.local_queue, self._settled)
+            if not self._first_seen:
+                _set_later(self._tried, workload.local_queue, self._settled)
         elif is_pending_preemption(new.message):
             self._requeued[workload.key] = None
             self._preempting[workload.key] = workload.uid
-        elif is_tried_again(new.message):
+        elif is_retried_next_cycle(new.message):
             self._requeued[workload.key] = None
-        elif self._first and workload.condition(EVICTED) is not None:
-            _raise(self._released, workload.local_queue, new.since)
+        elif self._first_seen and workload.condition(EVICTED) is not None:
+            _set_later(self._released, workload.local_queue, new.since)
 
-    def _gather(self, time: Time) -> None:
-        for name in self._session.take_due():
-            self._wake(name, time)
+    def _end_batches(self, time: Time) -> None:
+        for name in self._session.take_due_trees():
+            self._requeue_tree(name, time)
 
-    def _wake(self, name: str, time: Time) -> None:
+    def _requeue_tree(self, name: str, time: Time) -> None:
         """Schedule the requeue of a tree's inadmissible workloads after Kueue's batch period."""
-        if not name or time <= self._gathering.get(name, -1):
+        if not name or time <= self._batch_started.get(name, -1):
             return
-        if name in self._gathering and self._fire(name):
+        if name in self._batch_started and self._end_batch(name):
             self._session.mark_unrefused_classes_admissible([name])
-        self._gathering[name] = time + self._session.config.requeue_interval
+        self._batch_started[name] = time + self._session.config.requeue_interval
 
-    def _fire(self, name: str) -> bool:
-        self._back[name] = self._gathering.pop(name)
+    def _end_batch(self, name: str) -> bool:
+        self._requeued_at[name] = self._batch_started.pop(name)
         return True
 
-    def _expire(self) -> None:
+    def _forget_old_preemptions(self) -> None:
         """Forget requeued trees whose workloads the scheduler has tried since."""
         for queue, tried in self._tried.items():
             name = self._session.tree_name(queue)
-            if name in self._back and tried >= self._back[name]:
-                del self._back[name]
+            if name in self._requeued_at and tried >= self._requeued_at[name]:
+                del self._requeued_at[name]
 
     def _preempted_at(self, workload: str) -> Time:
         return self._evicted.get(self._preempting[workload], 0)
@@ -181,10 +181,10 @@ def _latest(workload: Workload) -> Time:
     return max((condition.since for condition in workload.conditions), default=workload.created)
 
 
-def _standing(workload: Workload) -> tuple[bool, ...]:
+def _has_holding(workload: Workload) -> tuple[bool, ...]:
     """Return the parts of a workload that the counts in a ClusterQueue's status depend on."""
     return workload.reserved, workload.admitted, workload.finished, workload.active
 
 
-def _raise(times: dict[str, Time], key: str, time: Time) -> None:
+def _set_later(times: dict[str, Time], key: str, time: Time) -> None:
     times[key] = max(times.get(key, 0), time)

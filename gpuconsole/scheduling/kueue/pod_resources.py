@@ -2,7 +2,7 @@
 
 A `WorkloadRequest` belongs to a pending workload, a `Holding` to one that holds quota. Both are frozen: a change of the
 workload makes a new one. Requests include what Kubernetes adds to pods: the overhead of their RuntimeClass, and the
-defaults of the namespace's LimitRanges, whose bounds `violation` checks (Kueue 0.19 pkg/workload/resources.go,
+defaults of the namespace's LimitRanges, whose bounds `limits_violation` checks (Kueue 0.19 pkg/workload/resources.go,
 pkg/util/limitrange).
 """
 
@@ -28,12 +28,12 @@ from gpuconsole.scheduling.kueue.conditions import (
     PODS_READY_TIMEOUT,
     PREEMPTED,
     QUOTA_RESERVED,
-    evicted_by,
-    owned_by_one_pod,
+    eviction_condition,
+    is_owned_by_single_pod,
 )
-from gpuconsole.scheduling.kueue.config import KueueConfig, transformed, without_excluded
+from gpuconsole.scheduling.kueue.config import KueueConfig, apply_transformations, without_excluded
 from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, Charge, Charges
-from gpuconsole.scheduling.kueue.podset import reclaimed
+from gpuconsole.scheduling.kueue.podset import capped_reclaimable_pods
 
 Limits = Mapping[str, LimitRangeItem]
 """Type (Container, Pod) → the combined LimitRanges of a namespace."""
@@ -48,7 +48,7 @@ _ABOVE_MAX = "requests must not be above the limitRange max"
 _BELOW_MIN = "requests must not be below the limitRange min"
 
 
-def summarise(ranges: Iterable[LimitRange]) -> dict[str, Limits]:
+def combine_limit_ranges(ranges: Iterable[LimitRange]) -> dict[str, Limits]:
     """Combine LimitRanges by namespace: lowest max and ratio, highest min, first default by the objects' names."""
     summary: dict[str, dict[str, LimitRangeItem]] = {}
     for limit_range in sorted(ranges, key=lambda limit_range: limit_range.key):
@@ -62,25 +62,25 @@ def summarise(ranges: Iterable[LimitRange]) -> dict[str, Limits]:
 def _merge(known: LimitRangeItem, item: LimitRangeItem) -> LimitRangeItem:
     return replace(
         known,
-        max=_join(known.max, item.max, min),
-        min=_join(known.min, item.min, max),
+        max=_join_limits(known.max, item.max, min),
+        min=_join_limits(known.min, item.min, max),
         default={**item.default, **known.default},
         default_request={**item.default_request, **known.default_request},
         max_ratio=_tightest(known.max_ratio, item.max_ratio),
     )
 
 
-def _tightest(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
-    both = {**one, **other}
-    return {name: min(one.get(name, both[name]), other.get(name, both[name]), key=Fraction) for name in both}
+def _tightest(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
+    both = {**first, **second}
+    return {name: min(first.get(name, both[name]), second.get(name, both[name]), key=Fraction) for name in both}
 
 
-def _join(one: Resources, other: Resources, choose: Callable[[int, int], int]) -> dict[str, int]:
-    both = {**one, **other}
-    return {name: choose(one.get(name, both[name]), other.get(name, both[name])) for name in both}
+def _join_limits(first: Resources, second: Resources, choose: Callable[[int, int], int]) -> dict[str, int]:
+    both = {**first, **second}
+    return {name: choose(first.get(name, both[name]), second.get(name, both[name])) for name in both}
 
 
-def adjusted(template: PodTemplate, limits: Limits, overheads: Overheads) -> PodTemplate:
+def with_overhead_and_defaults(template: PodTemplate, limits: Limits, overheads: Overheads) -> PodTemplate:
     """Return the template with its RuntimeClass overhead and the namespace's LimitRange defaults (AdjustResources)."""
     if overheads and template.runtime_class in overheads and not template.overhead:
         template = replace(template, overhead=overheads[template.runtime_class])
@@ -111,7 +111,7 @@ def with_defaults(template: PodTemplate, limits: Limits) -> PodTemplate:
     )
 
 
-def violation(templates: Sequence[PodTemplate], limits: Limits) -> str:
+def limits_violation(templates: Sequence[PodTemplate], limits: Limits) -> str:
     """Return why these templates, one per pod set, violate their own limits or the LimitRanges; empty if not."""
     own = [problem for path, template in _paths(templates) for problem in _above_own_limits(path, template)]
     if own:
@@ -133,24 +133,26 @@ def _containers(path: str, template: PodTemplate) -> Iterator[tuple[str, Contain
 
 def _above_own_limits(path: str, template: PodTemplate) -> Iterator[str]:
     for place, container in _containers(path, template):
-        yield from _greater(place, container.effective, container.limits, _ABOVE_LIMITS)
+        yield from _exceeding(place, container.effective, container.limits, _ABOVE_LIMITS)
     if template.resources is not None:
-        yield from _greater(f"{path}.resources", template.resources.requests, template.resources.limits, _ABOVE_LIMITS)
+        yield from _exceeding(
+            f"{path}.resources", template.resources.requests, template.resources.limits, _ABOVE_LIMITS
+        )
 
 
 def _out_of_range(path: str, template: PodTemplate, limits: Limits) -> Iterator[str]:
     item = limits.get("Container")
     if item is not None:
         for place, container in _containers(path, template):
-            yield from _greater(place, _join(container.effective, container.limits, max), item.max, _ABOVE_MAX)
-            yield from _greater(place, item.min, _join(container.effective, container.limits, min), _BELOW_MIN)
+            yield from _exceeding(place, _join_limits(container.effective, container.limits, max), item.max, _ABOVE_MAX)
+            yield from _exceeding(place, item.min, _join_limits(container.effective, container.limits, min), _BELOW_MIN)
     item = limits.get("Pod")
     if item is not None:
-        yield from _greater(path, template.requests, item.max, _ABOVE_MAX)
-        yield from _greater(path, item.min, template.requests, _BELOW_MIN)
+        yield from _exceeding(path, template.requests, item.max, _ABOVE_MAX)
+        yield from _exceeding(path, item.min, template.requests, _BELOW_MIN)
 
 
-def _greater(place: str, amounts: Resources, bounds: Resources, problem: str) -> Iterator[str]:
+def _exceeding(place: str, amounts: Resources, bounds: Resources, problem: str) -> Iterator[str]:
     """Yield one line that names the resources that exceed their bound; unbounded ones do not count."""
     names = exceeding(amounts, bounds)
     if names:
@@ -188,7 +190,7 @@ class PodSetRequest(Struct, frozen=True):
     per_pod: Resources
     total: Resources
 
-    def scaled(self, count: int) -> Resources:
+    def requests_for(self, count: int) -> Resources:
         """Return the requests of `count` pods of the pod set; its `total` if the pod set has 0 pods."""
         return self.total if count == self.count or not self.count else scale(self.per_pod, count)
 
@@ -197,21 +199,21 @@ class WorkloadRequest:
     """A pending workload as the scheduler sees it. Frozen by convention; the hash is computed on first use."""
 
     __slots__ = (
-        "_judged",
+        "_cached_problem",
         "_needs",
         "_shape",
+        "admitted_assignments",
         "allowed",
         "asks_for_topology",
         "cluster_queue",
-        "current_for",
         "current_message",
-        "given",
         "id",
+        "keeps_flavors",
+        "message_checked_for",
         "order",
-        "pinned",
         "pod_sets",
         "priority",
-        "skippable_in",
+        "skip_checked_for",
         "timestamp",
         "workload",
     )
@@ -233,63 +235,72 @@ class WorkloadRequest:
         self.timestamp = queue_timestamp(workload, config)
         self.pod_sets = tuple(
             _pod_set_request(workload, pod_set, config, devices.get(pod_set.name))
-            for pod_set in adjusted_sets(workload.pod_sets, limits, overheads)
+            for pod_set in pod_sets_with_overhead_and_defaults(workload.pod_sets, limits, overheads)
         )
         self.allowed = workload.annotations.get(ALLOWED_FLAVORS) if config.enabled("ConcurrentAdmission") else None
         """The flavors to which a variant is restricted, as its annotation lists them."""
         asked = (pod_set.topology for pod_set in workload.pod_sets)
         self.asks_for_topology = any(request is not None and request.explicit for request in asked)
-        self.given: tuple[PodSetAssignment, ...] = ()
+        self.admitted_assignments: tuple[PodSetAssignment, ...] = ()
         """In a second pass: the assignments of its pod sets, in their order."""
-        self.pinned = False
+        self.keeps_flavors = False
         """In a second pass: its pods cannot move to other nodes."""
         self.order: Order = (-self.priority, self.timestamp, workload.uid)
         self._shape: bytes | None = None
         self._needs: tuple[PodSetNeeds, ...] | None = None
-        self._judged: tuple[Limits, str] | None = None
-        self.skippable_in: object = None
+        self._cached_problem: tuple[Limits, str] | None = None
+        self.skip_checked_for: object = None
         """The `CompiledConfig` with which only quota and its holders were found to decide about it."""
-        self.current_for: object = None
+        self.message_checked_for: object = None
         """The `CachedNomination` that the workload's condition shows already."""
         self.current_message = ""
         """The message that its condition shows, without amounts."""
 
-    def updated(self, workload: Workload) -> "WorkloadRequest":
+    def with_workload(self, workload: Workload) -> "WorkloadRequest":
         """Return the same request for a workload whose change does not matter to scheduling."""
-        twin = WorkloadRequest.__new__(WorkloadRequest)
-        twin.workload = workload
-        twin.id, twin.cluster_queue = self.id, self.cluster_queue
-        twin.priority, twin.timestamp, twin.order = self.priority, self.timestamp, self.order
-        twin.pod_sets, twin._shape = self.pod_sets, self._shape
-        twin.allowed, twin.asks_for_topology = self.allowed, self.asks_for_topology
-        twin.given, twin.pinned, twin._needs = self.given, self.pinned, self._needs
-        twin._judged = self._judged
-        twin.skippable_in, twin.current_for, twin.current_message = None, None, ""
-        return twin
+        copied = WorkloadRequest.__new__(WorkloadRequest)
+        copied.workload = workload
+        copied.id, copied.cluster_queue = self.id, self.cluster_queue
+        copied.priority, copied.timestamp, copied.order = self.priority, self.timestamp, self.order
+        copied.pod_sets, copied._shape = self.pod_sets, self._shape
+        copied.allowed, copied.asks_for_topology = self.allowed, self.asks_for_topology
+        copied.admitted_assignments, copied.keeps_flavors, copied._needs = (
+            self.admitted_assignments,
+            self.keeps_flavors,
+            self._needs,
+        )
+        copied._cached_problem = self._cached_problem
+        copied.skip_checked_for, copied.message_checked_for, copied.current_message = None, None, ""
+        return copied
 
     def as_admitted(self, config: KueueConfig) -> "WorkloadRequest":
         """Return the request of an admitted workload: it keeps its flavors and only needs a topology assignment."""
         pod_sets = {request.pod_set.name: request for request in self.pod_sets}
-        twin = self.updated(self.workload)
+        copied = self.with_workload(self.workload)
         held = [(a, count, usage) for a, count, usage in admitted_requests(self.workload, config) if a.name in pod_sets]
-        twin.given, twin._needs = tuple(assignment for assignment, _, _ in held), None
-        twin._judged = None
-        twin.pinned = config.enabled("SkipReassignmentForPodOwnedWorkloads") and owned_by_one_pod(self.workload)
-        twin.pod_sets = tuple(replace(pod_sets[a.name], count=count, total=usage) for a, count, usage in held)
-        return twin
+        copied.admitted_assignments, copied._needs = tuple(assignment for assignment, _, _ in held), None
+        copied._cached_problem = None
+        copied.keeps_flavors = config.enabled("SkipReassignmentForPodOwnedWorkloads") and is_owned_by_single_pod(
+            self.workload
+        )
+        copied.pod_sets = tuple(replace(pod_sets[a.name], count=count, total=usage) for a, count, usage in held)
+        return copied
 
     @property
-    def needs(self) -> tuple[PodSetNeeds, ...]:
+    def resource_requests(self) -> tuple[PodSetNeeds, ...]:
         """The requests by pod set, as the workload's status shows them."""
         if self._needs is None:
             self._needs = tuple(PodSetNeeds(request.pod_set.name, request.total) for request in self.pod_sets)
         return self._needs
 
-    def problem(self, limits: Limits) -> str:
+    def limits_problem(self, limits: Limits) -> str:
         """Return why its pods violate the namespace's limits; empty if they do not."""
-        if self._judged is None or self._judged[0] is not limits:
-            self._judged = limits, violation([request.pod_set.template for request in self.pod_sets], limits)
-        return self._judged[1]
+        if self._cached_problem is None or self._cached_problem[0] is not limits:
+            self._cached_problem = (
+                limits,
+                limits_violation([request.pod_set.template for request in self.pod_sets], limits),
+            )
+        return self._cached_problem[1]
 
     @property
     def scheduling_hash(self) -> bytes:
@@ -303,7 +314,7 @@ class WorkloadRequest:
 
 
 class Holding(Struct, frozen=True, kw_only=True):
-    """A workload that holds quota: `uses` are the (column, amount) pairs, `columns` the columns among them."""
+    """A workload that holds quota: `usage` are the (column, amount) pairs, `columns` the columns among them."""
 
     workload: Workload
     id: int
@@ -313,11 +324,11 @@ class Holding(Struct, frozen=True, kw_only=True):
     reserved_at: Time
     """Time of the quota reservation; of the cycle, if the scheduler assumed it."""
     evicted: bool
-    uses: tuple[tuple[int, int], ...]
+    usage: tuple[tuple[int, int], ...]
     columns: frozenset[int]
     rank: tuple[bool, int, Time, str]
     """Preemption order in a queue: already evicted, lowest priority, newest reservation, uid."""
-    places: "tuple[TopologyUsage, ...]" = ()
+    topology_usage: "tuple[TopologyUsage, ...]" = ()
 
     @property
     def key(self) -> str:
@@ -325,9 +336,9 @@ class Holding(Struct, frozen=True, kw_only=True):
         return self.workload.key
 
     @property
-    def marks(self) -> tuple[object, ...]:
+    def decision_key(self) -> tuple[object, ...]:
         """The values that decisions depend on, except topology; cached decisions are valid while these are equal."""
-        return self.id, self.key, self.cluster_queue, self.timestamp, self.rank, self.uses
+        return self.id, self.key, self.cluster_queue, self.timestamp, self.rank, self.usage
 
 
 class TopologyUsage(Struct, frozen=True):
@@ -376,8 +387,8 @@ def queue_timestamp(workload: Workload, config: KueueConfig) -> Time:
     Evictions by PodsReadyTimeout (unless configured otherwise) and by admission checks count; without
     PrioritySortingWithinCohort also preemptions by reclamation while borrowing.
     """
-    timeout = evicted_by(workload, PODS_READY_TIMEOUT) if config.requeuing_timestamp == "Eviction" else None
-    evicted = timeout or evicted_by(workload, ADMISSION_CHECK)
+    timeout = eviction_condition(workload, PODS_READY_TIMEOUT) if config.requeuing_timestamp == "Eviction" else None
+    evicted = timeout or eviction_condition(workload, ADMISSION_CHECK)
     if evicted is not None:
         return evicted.since
     if not config.enabled("PrioritySortingWithinCohort"):
@@ -391,7 +402,7 @@ def current_count(workload: Workload, pod_set: PodSet, config: KueueConfig) -> i
     """Return how many pods need quota: reclaimable pods do not."""
     if not workload.reclaimable or not config.enabled("ReclaimablePods"):
         return pod_set.count
-    return pod_set.count - reclaimed(workload, workload.reclaimable).get(pod_set.name, 0)
+    return pod_set.count - capped_reclaimable_pods(workload, workload.reclaimable).get(pod_set.name, 0)
 
 
 def reserved_at(workload: Workload, now: Time) -> Time:
@@ -400,7 +411,7 @@ def reserved_at(workload: Workload, now: Time) -> Time:
     return condition.since if condition is not None and condition.status else now
 
 
-def ordered(resources: Mapping[str, int]) -> dict[str, int]:
+def in_kueue_order(resources: Mapping[str, int]) -> dict[str, int]:
     """Return the same amounts in the order in which Kueue visits resources."""
     return {name: resources[name] for name in sorted(resources, key=resource_rank)}
 
@@ -430,9 +441,9 @@ def admitted_usage(workload: Workload, config: KueueConfig) -> Iterable[tuple[st
 
 def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig, devices: Charge | None) -> PodSetRequest:
     kept = without_excluded(pod_set.template.requests, config.exclude_resource_prefixes)
-    counted = transformed(kept, config.transformations)
+    counted = apply_transformations(kept, config.transformations)
     if devices is not None:
-        others = {name: amount for name, amount in counted.items() if name not in devices.replaced}
+        others = {name: amount for name, amount in counted.items() if name not in devices.replaced_resources}
         counted = add(others, devices.amounts)
     per_pod = _needed(tuple(counted.items()))
     count = current_count(workload, pod_set, config)
@@ -442,14 +453,18 @@ def _pod_set_request(workload: Workload, pod_set: PodSet, config: KueueConfig, d
 @lru_cache(maxsize=4096)
 def _needed(amounts: tuple[tuple[str, int], ...]) -> Resources:
     """Return one pod's requests in order; pods with equal requests share one mapping."""
-    return ordered(not_negative(dict(amounts)))
+    return in_kueue_order(not_negative(dict(amounts)))
 
 
-def adjusted_sets(pod_sets: tuple[PodSet, ...], limits: Limits, overheads: Overheads) -> tuple[PodSet, ...]:
+def pod_sets_with_overhead_and_defaults(
+    pod_sets: tuple[PodSet, ...], limits: Limits, overheads: Overheads
+) -> tuple[PodSet, ...]:
     """Return the pod sets with RuntimeClass overhead and LimitRange defaults."""
     if not limits and not overheads:
         return pod_sets
-    return tuple(replace(pods, template=adjusted(pods.template, limits, overheads)) for pods in pod_sets)
+    return tuple(
+        replace(pods, template=with_overhead_and_defaults(pods.template, limits, overheads)) for pods in pod_sets
+    )
 
 
 def _pod_set_hash_input(request: PodSetRequest) -> tuple[Any, ...]:

@@ -51,12 +51,12 @@ class Additions(Struct, frozen=True, kw_only=True):
         """Return the additions with one more annotation."""
         return replace(self, annotations={**self.annotations, key: value})
 
-    def joined(self, more: "Additions") -> "Additions":
+    def join(self, more: "Additions") -> "Additions":
         """Return both combined, without repeated tolerations and gates. Raises Conflict."""
         return Additions(
-            annotations=_joined("annotations", self.annotations, more.annotations),
-            labels=_joined("labels", self.labels, more.labels),
-            node_selector=_joined("nodeSelector", self.node_selector, more.node_selector),
+            annotations=_join_without_conflict("annotations", self.annotations, more.annotations),
+            labels=_join_without_conflict("labels", self.labels, more.labels),
+            node_selector=_join_without_conflict("nodeSelector", self.node_selector, more.node_selector),
             tolerations=_with_tolerations(self.tolerations, more.tolerations),
             scheduling_gates=tuple(dict.fromkeys((*self.scheduling_gates, *more.scheduling_gates))),
         )
@@ -96,7 +96,7 @@ def from_update(update: PodSetUpdate) -> Additions:
     )
 
 
-def additions_of(
+def additions_by_pod_set(
     workload: Workload, flavors: Mapping[str, ResourceFlavor], config: KueueConfig
 ) -> Iterator[tuple[PodSet, PodSetAssignment, Additions]]:
     """Yield each admitted pod set with its assignment and all additions to its pods.
@@ -127,13 +127,13 @@ def _with_updates(added: Additions, workload: Workload, pod_set: str) -> Additio
         if update is None:
             continue
         try:
-            added = added.joined(from_update(update))
+            added = added.join(from_update(update))
         except Conflict as problem:
             raise Conflict(f'in admission check "{check.name}": {problem}') from problem
     return added
 
 
-def merge(template: PodTemplate, added: Additions, *, elastic: bool = True) -> PodTemplate:
+def apply_additions(template: PodTemplate, added: Additions, *, elastic: bool = True) -> PodTemplate:
     """Return the template with the additions. Raises Conflict.
 
     With `elastic` (gate ElasticJobsViaWorkloadSlices) annotations that Kueue wrote for an earlier slice are
@@ -149,7 +149,7 @@ def merge(template: PodTemplate, added: Additions, *, elastic: bool = True) -> P
         tolerations=template.tolerations,
         scheduling_gates=template.scheduling_gates,
     )
-    both = own.joined(added)
+    both = own.join(added)
     return replace(
         template,
         labels=both.labels,
@@ -167,27 +167,29 @@ def _overwritten(added: Additions) -> Iterator[str]:
             yield WORKLOAD
 
 
-def flavored(template: PodTemplate, assignment: PodSetAssignment, flavors: Mapping[str, ResourceFlavor]) -> PodTemplate:
+def with_flavors(
+    template: PodTemplate, assignment: PodSetAssignment, flavors: Mapping[str, ResourceFlavor]
+) -> PodTemplate:
     """Return the template with its flavors' node labels as node selector, and their tolerations.
 
     Flavors that do not exist add nothing. Raises Conflict.
     """
     known = {name: flavors.get(name) or ResourceFlavor(name=name) for name in assignment.flavors.values()}
-    return merge(template, from_assignment(assignment, PodSet(), known, topology=False))
+    return apply_additions(template, from_assignment(assignment, PodSet(), known, topology=False))
 
 
-def _joined(what: str, mine: Texts, theirs: Texts) -> Texts:
-    for key, value in mine.items():
-        if theirs.get(key, value) != value:
-            conflict = f"conflict for key={key}, value1={value}, value2={theirs[key]}"
-            raise Conflict(f"invalid admission check PodSetUpdate: conflict for {what}: {conflict}")
-    return {**mine, **theirs} if theirs else mine
+def _join_without_conflict(kind: str, current: Texts, added: Texts) -> Texts:
+    for key, value in current.items():
+        if added.get(key, value) != value:
+            conflict = f"conflict for key={key}, value1={value}, value2={added[key]}"
+            raise Conflict(f"invalid admission check PodSetUpdate: conflict for {kind}: {conflict}")
+    return {**current, **added} if added else current
 
 
-def _with_tolerations(mine: tuple[Toleration, ...], theirs: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+def _with_tolerations(current: tuple[Toleration, ...], added: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
     """Return both, without repeated tolerations."""
-    kept = list(mine)
-    for toleration in theirs:
+    kept = list(current)
+    for toleration in added:
         if not any(same_toleration(toleration, known) for known in kept):
             kept.append(toleration)
     return tuple(kept)
@@ -222,7 +224,7 @@ def with_counts(workload: Workload, counts: Counts) -> Workload:
     return workload if pod_sets == workload.pod_sets else replace(workload, pod_sets=pod_sets)
 
 
-def reclaimed(workload: Workload, reported: Counts) -> dict[str, int]:
+def capped_reclaimable_pods(workload: Workload, reported: Counts) -> dict[str, int]:
     """Return the reclaimable pods, at most as many as their pod set has: it may have shrunk
     (LimitReclaimablePodsToPodSetSizes).
     """
@@ -230,7 +232,7 @@ def reclaimed(workload: Workload, reported: Counts) -> dict[str, int]:
     return {name: min(count, sizes.get(name, count)) for name, count in reported.items()}
 
 
-def reclaim(workload: Workload, reported: Counts) -> Workload:
+def with_reclaimable_pods(workload: Workload, reported: Counts) -> Workload:
     """Return the workload with these reclaimable pods, which need no quota any more (UpdateReclaimablePods)."""
-    done = reclaimed(workload, reported)
+    done = capped_reclaimable_pods(workload, reported)
     return workload if done == workload.reclaimable else replace(workload, reclaimable=done)

@@ -2,9 +2,10 @@
 
 Kueue 0.19 pkg/controller/admissionchecks/provisioning, controller.go: Reconcile.
 
-`reconcile` uses the parts above it: `needed` selects the pods to request (reqIsNeeded, mergePodSets), `request_name`
-gives each attempt of a check its own request (provisioning.go), `answered` updates the check from the state of its
-request (syncCheckStates), and `config_of` finds the ProvisioningRequestConfig of a check (pkg/util/admissioncheck).
+`reconcile` uses the parts above it: `requested_pods` selects the pods to request (reqIsNeeded, mergePodSets),
+`request_name` gives each attempt of a check its own request (provisioning.go), `with_answer` updates the check from the
+state of its request (syncCheckStates), and `config_of` finds the ProvisioningRequestConfig of a check
+(pkg/util/admissioncheck).
 """
 
 import re
@@ -26,7 +27,7 @@ from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, PodSetAssignment, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue.conditions import backoff, with_check
-from gpuconsole.scheduling.kueue.podset import flavored
+from gpuconsole.scheduling.kueue.podset import with_flavors
 
 
 class InconsistentAssignments(ValueError):
@@ -36,7 +37,7 @@ class InconsistentAssignments(ValueError):
         super().__init__(f'inconsistent podSet assignments: missing assignment for PodSet "{pod_set}"')
 
 
-class Needed(Struct, frozen=True):
+class PodsToRequest(Struct, frozen=True):
     """Pods for one entry of a ProvisioningRequest: the first of their pod sets, its assignment, the count of all."""
 
     pod_set: PodSet
@@ -49,30 +50,32 @@ def is_needed(workload: Workload, config: ProvisioningRequestConfig) -> bool:
 
     Raises InconsistentAssignments.
     """
-    return any(count > 0 for _, _, count in _managed(workload, config))
+    return any(count > 0 for _, _, count in _manages_pods(workload, config))
 
 
-def needed(workload: Workload, config: ProvisioningRequestConfig) -> tuple[Needed, ...]:
+def requested_pods(workload: Workload, config: ProvisioningRequestConfig) -> tuple[PodsToRequest, ...]:
     """Return the pods to request, merged by the config's merge policy. Raises InconsistentAssignments."""
-    found: list[Needed] = []
-    for pod_set, assignment, count in _managed(workload, config):
+    found: list[PodsToRequest] = []
+    for pod_set, assignment, count in _manages_pods(workload, config):
         if count <= 0:
             continue
         like = next(
             (n for n, other in enumerate(found) if _is_mergeable(other.pod_set, pod_set, config.merge_policy)), None
         )
         if like is None:
-            found.append(Needed(pod_set, assignment, count))
+            found.append(PodsToRequest(pod_set, assignment, count))
         else:
             found[like] = replace(found[like], count=found[like].count + count)
     return tuple(found)
 
 
-def _managed(workload: Workload, config: ProvisioningRequestConfig) -> Iterator[tuple[PodSet, PodSetAssignment, int]]:
+def _manages_pods(
+    workload: Workload, config: ProvisioningRequestConfig
+) -> Iterator[tuple[PodSet, PodSetAssignment, int]]:
     admission = workload.admission
     given = {a.name: a for a in admission.pod_sets} if admission is not None else {}
     for pod_set in workload.pod_sets:
-        if pod_set.count <= 0 or not _uses(pod_set.template, config.managed_resources):
+        if pod_set.count <= 0 or not _uses_managed_resource(pod_set.template, config.managed_resources):
             continue
         assignment = given.get(pod_set.name)
         if assignment is None:
@@ -80,7 +83,7 @@ def _managed(workload: Workload, config: ProvisioningRequestConfig) -> Iterator[
         yield pod_set, assignment, assignment.count
 
 
-def _uses(template: PodTemplate, managed: tuple[str, ...]) -> bool:
+def _uses_managed_resource(template: PodTemplate, managed: tuple[str, ...]) -> bool:
     containers = (*template.init_containers, *template.containers)
     asked = {resource for c in containers for part in (c.requests, c.limits) for resource in part}
     return not managed or not asked.isdisjoint(managed)
@@ -146,22 +149,22 @@ CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
 """Annotation of pods: class of their ProvisioningRequest; the annotation `CONSUMES` has the request's name."""
 
 
-def without_config(state: CheckState) -> CheckState:
+def missing_config_state(state: CheckState) -> CheckState:
     """Return the check state while the ProvisioningRequestConfig is missing."""
     return replace(state, state="Pending", message=INACTIVE)
 
 
-def without_need(state: CheckState) -> CheckState:
+def not_needed_state(state: CheckState) -> CheckState:
     """Return the check state of a workload that needs no request: Ready."""
     return state if state.state == "Ready" else replace(state, state="Ready", message=NOT_NEEDED, updates=())
 
 
-def answered(
+def with_answer(
     workload: Workload, state: CheckState, request: ProvisioningRequest, config: ProvisioningRequestConfig
 ) -> CheckState:
     """Return the check state for its newest request. Conditions are evaluated in Kueue's order: Failed first."""
     if request.condition(FAILED):
-        return _again(workload, state, request, config.retry, FAILED, "Retrying after failure")
+        return _with_retry(workload, state, request, config.retry, FAILED, "Retrying after failure")
     if request.condition(CAPACITY_REVOKED):
         # Its nodes are being removed: recreated pods would stay pending, so a rejection deactivates the workload.
         if not workload.active or workload.finished:
@@ -170,11 +173,11 @@ def answered(
     if request.condition(BOOKING_EXPIRED):
         if workload.admitted:
             return state
-        return _again(workload, state, request, config.retry, BOOKING_EXPIRED, "Retrying after booking expired")
+        return _with_retry(workload, state, request, config.retry, BOOKING_EXPIRED, "Retrying after booking expired")
     if request.condition(PROVISIONED):
         if state.state == "Ready":
             return state
-        updates = tuple(_updates(workload, request, config))
+        updates = tuple(_pod_set_updates(workload, request, config))
         return replace(state, state="Ready", updates=updates, message=request.message(PROVISIONED))
     if request.condition(ACCEPTED):
         if any(condition.type == PROVISIONED for condition in request.conditions):
@@ -183,7 +186,7 @@ def answered(
     return replace(state, state="Pending", message="")
 
 
-def _again(
+def _with_retry(
     workload: Workload, state: CheckState, request: ProvisioningRequest, retry: RetryStrategy, condition: str, why: str
 ) -> CheckState:
     """Set the check to Retry, or to Rejected after the last attempt."""
@@ -197,7 +200,7 @@ def _again(
     return replace(state, state="Retry", requeue_after=backoff(retry.base, retry.most, state.retry_count + 1) // SECOND)
 
 
-def _updates(
+def _pod_set_updates(
     workload: Workload, request: ProvisioningRequest, config: ProvisioningRequestConfig
 ) -> Iterator[PodSetUpdate]:
     """Yield the annotations and node selectors with which pods use the provisioned capacity."""
@@ -218,14 +221,14 @@ _CONFIG_GROUP, _CONFIG_KIND = "kueue.x-k8s.io", "ProvisioningRequestConfig"
 
 def config_of(check: AdmissionCheck) -> str:
     """Name of the config that a check refers to; empty for an invalid reference or another controller's check."""
-    return check.parameters.rpartition("/")[2] if check.controller == CONTROLLER and not _fault(check) else ""
+    return check.parameters.rpartition("/")[2] if check.controller == CONTROLLER and not _config_error(check) else ""
 
 
-def activity(check: AdmissionCheck, configs: Mapping[str, ProvisioningRequestConfig]) -> Condition | None:
+def active_condition(check: AdmissionCheck, configs: Mapping[str, ProvisioningRequestConfig]) -> Condition | None:
     """Return the Active condition that this controller sets on a check; None for checks of other controllers."""
     if check.controller != CONTROLLER:
         return None
-    fault = _fault(check)
+    fault = _config_error(check)
     name = config_of(check)
     if not fault and name not in configs:
         fault = f'provisioningrequestconfigs.{_CONFIG_GROUP} "{name}" not found'
@@ -234,7 +237,7 @@ def activity(check: AdmissionCheck, configs: Mapping[str, ProvisioningRequestCon
     return Condition("Active", True, "Active", "The admission check is active")
 
 
-def _fault(check: AdmissionCheck) -> str:
+def _config_error(check: AdmissionCheck) -> str:
     group, _, rest = check.parameters.partition("/")
     kind, _, name = rest.partition("/")
     if not check.parameters:
@@ -275,12 +278,12 @@ class ProvisioningResult(Struct, frozen=True, kw_only=True):
     """The workload after one reconciliation, the requests and templates to create, requests to delete, and events."""
 
     workload: Workload
-    made: tuple[ProvisioningRequest, ...] = ()
+    created: tuple[ProvisioningRequest, ...] = ()
     templates: tuple[StoredTemplate, ...] = ()
     """Templates that are created, or get their request as owner."""
-    dropped: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
     """Keys of requests to delete."""
-    notices: tuple[ProvisioningEvent, ...] = ()
+    events: tuple[ProvisioningEvent, ...] = ()
 
 
 def reconcile(
@@ -294,16 +297,16 @@ def reconcile(
     """
     evicted = workload.is_true("Evicted")
     if workload.finished or (evicted and clean_up):
-        return ProvisioningResult(workload=workload, dropped=tuple(request.key for request in objects.requests))
+        return ProvisioningResult(workload=workload, deleted=tuple(request.key for request in objects.requests))
     if evicted or not workload.reserved:
         return ProvisioningResult(workload=workload)
     configs = dict(_configs(workload, objects))
-    latest = {name: newest(workload, name, config, objects.requests) for name, config in configs.items()}
+    latest = {name: newest_request(workload, name, config, objects.requests) for name, config in configs.items()}
     synced = _sync(workload, configs, latest, now)
     kept = {request.name for request in latest.values() if request is not None}
     dropped = tuple(request.key for request in objects.requests if request.name not in kept)
-    notices = list(_changes(workload, synced))
-    made: list[ProvisioningRequest] = []
+    events = list(_changes(workload, synced))
+    created: list[ProvisioningRequest] = []
     templates: dict[str, StoredTemplate] = {}
     for name, config in configs.items():
         state = _state(synced, name)
@@ -314,17 +317,17 @@ def reconcile(
         if request is None or attempt is not None:
             request = _request(workload, name, config, attempt or 1, now)
             templates.update(_missing_templates(workload, request, config, objects))
-            made.append(request)
-            notices.append(
+            created.append(request)
+            events.append(
                 ProvisioningEvent("ProvisioningRequestCreated", f'Created ProvisioningRequest: "{request.name}"')
             )
-        templates.update(_handed_over(request, {**objects.templates, **templates}))
+        templates.update(_with_owner(request, {**objects.templates, **templates}))
     return ProvisioningResult(
         workload=synced,
-        made=tuple(made),
+        created=tuple(created),
         templates=tuple(templates.values()),
-        dropped=dropped,
-        notices=tuple(notices),
+        deleted=dropped,
+        events=tuple(events),
     )
 
 
@@ -337,7 +340,7 @@ def _configs(
             yield state.name, objects.configs.get(config_of(check))
 
 
-def newest(
+def newest_request(
     workload: Workload,
     check: str,
     config: ProvisioningRequestConfig | None,
@@ -350,11 +353,13 @@ def newest(
     if config is None or not is_needed(workload, config):
         return None
     attempts = ((attempt_of(request, workload.name, check), request) for request in requests)
-    synced = [(number, request) for number, request in attempts if number is not None and _asks_as(request, config)]
+    synced = [
+        (number, request) for number, request in attempts if number is not None and _has_parameters_of(request, config)
+    ]
     return max(synced, key=lambda pair: pair[0])[1] if synced else None
 
 
-def _asks_as(request: ProvisioningRequest, config: ProvisioningRequestConfig) -> bool:
+def _has_parameters_of(request: ProvisioningRequest, config: ProvisioningRequestConfig) -> bool:
     asked = request.parameters
     return request.provisioning_class == config.provisioning_class and all(
         asked.get(name) == value for name, value in config.parameters.items()
@@ -372,13 +377,13 @@ def _sync(
     for name, config in configs.items():
         state, request = _state(workload, name), latest[name]
         if config is None:
-            state = without_config(state)
+            state = missing_config_state(state)
         elif not is_needed(workload, config):
-            state = without_need(state)
+            state = not_needed_state(state)
         elif request is None:
             return workload
         else:
-            state = answered(workload, state, request, config)
+            state = with_answer(workload, state, request, config)
         checks = with_check(checks, replace(state, since=now), now)
     return workload if checks == workload.checks else replace(workload, checks=checks)
 
@@ -426,7 +431,8 @@ def _request(
         provisioning_class=config.provisioning_class,
         parameters={**config.parameters, **passed_on},
         pod_sets=tuple(
-            RequestedPods(template_name(name, pods.pod_set.name), pods.count) for pods in needed(workload, config)
+            RequestedPods(template_name(name, pods.pod_set.name), pods.count)
+            for pods in requested_pods(workload, config)
         ),
     )
 
@@ -434,18 +440,18 @@ def _request(
 def _missing_templates(
     workload: Workload, request: ProvisioningRequest, config: ProvisioningRequestConfig, objects: ProvisioningObjects
 ) -> Iterator[tuple[str, StoredTemplate]]:
-    for pods in needed(workload, config):
+    for pods in requested_pods(workload, config):
         template = StoredTemplate(
             namespace=workload.namespace,
             name=template_name(request.name, pods.pod_set.name),
             labels=MANAGED,
-            template=_asking(flavored(pods.pod_set.template, pods.assignment, objects.flavors)),
+            template=_requested_template(with_flavors(pods.pod_set.template, pods.assignment, objects.flavors)),
         )
         if template.key not in objects.templates:
             yield template.key, template
 
 
-def _asking(template: PodTemplate) -> PodTemplate:
+def _requested_template(template: PodTemplate) -> PodTemplate:
     """Return the template with limits in place of missing requests (Kueue's UseLimitsAsMissingRequests)."""
     return replace(
         template,
@@ -454,7 +460,7 @@ def _asking(template: PodTemplate) -> PodTemplate:
     )
 
 
-def _handed_over(
+def _with_owner(
     request: ProvisioningRequest, templates: Mapping[str, StoredTemplate]
 ) -> Iterator[tuple[str, StoredTemplate]]:
     """Yield the templates of a request that do not have it as owner yet, with it as owner."""

@@ -22,12 +22,12 @@ class QuotaTree:
 
     __slots__ = (
         "borrowing_limit",
-        "broken",
         "ceiling",
         "children",
         "cohorts",
         "columns",
         "height",
+        "in_cycle",
         "lendable",
         "local",
         "named",
@@ -51,11 +51,11 @@ class QuotaTree:
         columns: Iterable[Column] = (),
     ) -> None:
         parents = _parents(queues, cohorts)
-        self.broken = _cyclic(parents)
+        self.in_cycle = _cyclic(parents)
         """Names of cohorts that are their own ancestor, or below one that is."""
-        names = sorted(name for name in parents if name not in self.broken)
+        names = sorted(name for name in parents if name not in self.in_cycle)
         self.cohorts = {name: number for number, name in enumerate(names)}
-        sound = sorted(name for name, queue in queues.items() if queue.cohort not in self.broken)
+        sound = sorted(name for name, queue in queues.items() if queue.cohort not in self.in_cycle)
         self.queues = {name: len(names) + number for number, name in enumerate(sound)}
         self.names = [*names, *sound]
         up = [parents[name] for name in names] + [queues[name].cohort for name in sound]
@@ -75,7 +75,7 @@ class QuotaTree:
         self.columns = list(dict.fromkeys([*columns, *(column for quota in quotas for column in quota)]))
         self.numbers = {column: number for number, column in enumerate(self.columns)}
         self.width = len(self.columns)
-        self._add_up(quotas)
+        self._sum_subtrees(quotas)
         self.named = self._name_columns(quotas)
         """Columns in which each node, or one below it, has a quota."""
         self.lendable = [self._lendable(node) for node in range(len(names))]
@@ -103,7 +103,7 @@ class QuotaTree:
 
     def _name_columns(self, quotas: list[dict[Column, Quota]]) -> list[list[int]]:
         named: list[set[int]] = [{self.numbers[column] for column in quota} for quota in quotas]
-        for node in reversed(self._downward()):
+        for node in reversed(self._nodes_top_down()):
             for child in self.children[node] + self.queue_children[node]:
                 named[node] |= named[child]
         return [sorted(columns) for columns in named]
@@ -114,24 +114,24 @@ class QuotaTree:
             total[resource] = total.get(resource, 0) + self.potential[cohort * self.width + column]
         return total
 
-    def _add_up(self, quotas: list[dict[Column, Quota]]) -> None:
+    def _sum_subtrees(self, quotas: list[dict[Column, Quota]]) -> None:
         size = len(self.names) * self.width
         self.nominal, self.subtree, self.local, self.potential = [0] * size, [0] * size, [0] * size, [0] * size
         """Own nominal quota; that of the subtree; the part of it that is never lent; the most that can be used."""
         self.borrowing_limit: list[int | None] = [None] * size
         self.ceiling: list[int | None] = [None] * size
         """Most usage of a node that may count in its parent: lent quota plus borrowing limit; None = unlimited."""
-        downward = self._downward()
+        downward = self._nodes_top_down()
         for node in reversed(downward):
-            self._add_up_node(node, quotas[node])
+            self._sum_node(node, quotas[node])
         for node in downward:
-            self._reach(node, quotas[node])
+            self._set_limits(node, quotas[node])
 
-    def _downward(self) -> list[int]:
+    def _nodes_top_down(self) -> list[int]:
         """Return all nodes, parents before their children."""
         return sorted(range(len(self.names)), key=lambda node: len(self.paths[node]))
 
-    def _add_up_node(self, node: int, quotas: Mapping[Column, Quota]) -> None:
+    def _sum_node(self, node: int, quotas: Mapping[Column, Quota]) -> None:
         below = self.children[node] + self.queue_children[node]
         self.height[node] = max([1 + self.height[child] for child in below], default=0)
         for column in range(self.width):
@@ -146,7 +146,7 @@ class QuotaTree:
             if quota is not None and quota.lending_limit is not None:
                 self.local[at] = max(0, self.subtree[at] - quota.lending_limit)
 
-    def _reach(self, node: int, quotas: Mapping[Column, Quota]) -> None:
+    def _set_limits(self, node: int, quotas: Mapping[Column, Quota]) -> None:
         for column in range(self.width):
             at = node * self.width + column
             quota = quotas.get(self.columns[column])
@@ -202,10 +202,10 @@ class UsageTree:
         """Return an independent copy of the usage; both share the frozen QuotaTree."""
         return UsageTree(self.tree, self.usage[:])
 
-    def add(self, node: int, uses: Uses) -> None:
+    def add(self, node: int, amounts: Uses) -> None:
         """Count amounts at a node; what exceeds its unused quota that is never lent counts in its ancestors too."""
         tree, usage, width = self.tree, self.usage, self.tree.width
-        for column, amount in uses:
+        for column, amount in amounts:
             at = node
             while True:
                 index = at * width + column
@@ -216,10 +216,10 @@ class UsageTree:
                     break
                 amount -= unlent
 
-    def remove(self, node: int, uses: Uses) -> None:
+    def remove(self, node: int, amounts: Uses) -> None:
         """The inverse of `add`."""
         tree, usage, width = self.tree, self.usage, self.tree.width
-        for column, amount in uses:
+        for column, amount in amounts:
             at = node
             while True:
                 index = at * width + column
@@ -244,25 +244,25 @@ class UsageTree:
             above = min(above, ceiling + min(0, own))
         return above + own if own > 0 else above
 
-    def fits(self, node: int, uses: Uses) -> bool:
+    def fits_available(self, node: int, amounts: Uses) -> bool:
         """True if every amount is available; amounts of 0 always are."""
-        return not any(amount > 0 and amount > self.available(node, column) for column, amount in uses)
+        return not any(amount > 0 and amount > self.available(node, column) for column, amount in amounts)
 
-    def used(self, node: int, column: int) -> int:
+    def usage_of(self, node: int, column: int) -> int:
         """Return the usage of a node in a column."""
         return self.usage[node * self.tree.width + column]
 
-    def unlent(self, node: int, column: int) -> int:
+    def unlent_quota(self, node: int, column: int) -> int:
         """Return the unused part of the node's quota that is never lent."""
         index = node * self.tree.width + column
         return max(0, self.tree.local[index] - self.usage[index])
 
-    def over(self, node: int, column: int, amount: int = 0) -> bool:
+    def is_borrowing(self, node: int, column: int, amount: int = 0) -> bool:
         """True if the node borrows: it uses more than its subtree's quota, or would with `amount` more."""
         index = node * self.tree.width + column
         return self.usage[index] + amount > self.tree.subtree[index]
 
-    def within(self, node: int, columns: Iterable[int]) -> bool:
+    def is_within_nominal(self, node: int, columns: Iterable[int]) -> bool:
         """True if the node borrows in none of the columns."""
         usage, subtree = self.usage, self.tree.subtree
         base = node * self.tree.width
@@ -278,11 +278,11 @@ class UsageTree:
         """
         tree = self.tree
         path = tree.paths[node]
-        if not path or not self.over(node, column, amount):
+        if not path or not self.is_borrowing(node, column, amount):
             return 0, bool(path)
-        rest = amount - self.unlent(node, column)
+        rest = amount - self.unlent_quota(node, column)
         for cohort in path:
-            if not self.over(cohort, column, rest):
+            if not self.is_borrowing(cohort, column, rest):
                 return tree.height[cohort], tree.parent[cohort] >= 0
-            rest -= self.unlent(cohort, column)
+            rest -= self.unlent_quota(cohort, column)
         return tree.height[path[-1]], False

@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 from gpuconsole.model.events import AdmissionDecision, Admit, Evict, Preempt
 from gpuconsole.scheduling.kueue import conditions, cycle_cache, messages
-from gpuconsole.scheduling.kueue.afs_charges import usage_in
+from gpuconsole.scheduling.kueue.afs_charges import local_queue_usage_function
 from gpuconsole.scheduling.kueue.assignment import attempts_text
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
@@ -26,16 +26,16 @@ from gpuconsole.scheduling.kueue.inadmissible_skip import (
 )
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption.classical import trace_of_victim
-from gpuconsole.scheduling.kueue.processing import eligible, nominate, process
+from gpuconsole.scheduling.kueue.processing import is_eligible, nominate, process_entries
 from gpuconsole.scheduling.kueue.state import KueueState
 from gpuconsole.scheduling.kueue.workloads import (
-    assume,
+    assume_admission,
     is_message_only,
-    rejection,
+    refusal_of,
     request_of,
-    requeue,
+    requeue_entry,
     resume_position,
-    take_due,
+    take_due_second_passes,
 )
 
 
@@ -50,12 +50,12 @@ class ReportRefusals(Enum):
     """Only refusals that change more than the missing amount."""
 
 
-def head(state: KueueState, rules: ClusterQueueConfig) -> WorkloadRequest | None:
+def next_head(state: KueueState, rules: ClusterQueueConfig) -> WorkloadRequest | None:
     """Return the workload of a ClusterQueue that the next cycle would try; None if there is none or the queue is
     inactive.
     """
-    queue = state.workload_index.peek(rules.name)
-    return queue.head(usage_in(state, rules)) if rules.active and queue is not None else None
+    queue = state.workload_index.read_queue(rules.name)
+    return queue.head(local_queue_usage_function(state, rules)) if rules.active and queue is not None else None
 
 
 def has_head(state: KueueState) -> bool:
@@ -64,7 +64,7 @@ def has_head(state: KueueState) -> bool:
 
 
 def _has_head_in(state: KueueState, names: Iterable[str]) -> bool:
-    return any(head(state, state.setup.queues[name]) is not None for name in names)
+    return any(next_head(state, state.setup.queues[name]) is not None for name in names)
 
 
 def take_heads(
@@ -85,8 +85,10 @@ def take_heads(
     together = may_skip and report is ReportRefusals.CHANGED_REASON
     if not together:
         state.end_batches()
-    unchanged = cycle_cache.unchanged(state)
-    served = {entry.rules.name for tried in (*unchanged.values(), entries) for entry in tried if not entry.round}
+    unchanged = cycle_cache.unchanged_cohorts(state)
+    served = {
+        entry.rules.name for tried in (*unchanged.values(), entries) for entry in tried if not entry.second_pass_round
+    }
     any_inadmissible = False
     for name in _active_queues(state):
         rules = state.setup.queues[name]
@@ -95,7 +97,7 @@ def take_heads(
         if name in state.batches and continue_batch(state, context, rules):
             any_inadmissible = True
             continue
-        first = head(state, rules)
+        first = next_head(state, rules)
         if first is None:
             continue
         if (together and start_batch(state, context, rules, first)) or (
@@ -103,14 +105,14 @@ def take_heads(
         ):
             any_inadmissible = True
         else:
-            entries.append(_take_entry(state, rules, first))
+            entries.append(_take_head(state, rules, first))
     root = state.setup.tree.root
     changed = {root(entry.rules.node) for entry in entries}
     for tree, cohort_entries in unchanged.items():
         if tree in changed:
             # A new entry may change the outcome of the others.
             del state.unchanged_cohorts[tree]
-            entries += [_take_entry(state, entry.rules, entry.request) for entry in cohort_entries]
+            entries += [_take_head(state, entry.rules, entry.request) for entry in cohort_entries]
         elif report is ReportRefusals.EVERY:
             entries += cohort_entries
     return entries, any_inadmissible
@@ -120,7 +122,7 @@ def skip_idle_cycles(state: KueueState) -> int:
     """Skip the coming cycles that would only repeat refusals of a batch (`inadmissible_skip`); returns their number."""
     if not state.batches or state.second_passes:
         return 0
-    unchanged = {entry.rules.name for tried in cycle_cache.unchanged(state).values() for entry in tried}
+    unchanged = {entry.rules.name for tried in cycle_cache.unchanged_cohorts(state).values() for entry in tried}
     others = (
         name for name in state.workload_index.active_queues() if name not in unchanged and name not in state.batches
     )
@@ -137,15 +139,15 @@ def _active_queues(state: KueueState) -> Iterable[str]:
 
 
 def _second_passes(state: KueueState) -> Iterator[CycleEntry]:
-    for holding, round in take_due(state):
+    for holding, round in take_due_second_passes(state):
         request = request_of(state, holding.workload, holding.id, holding.cluster_queue).as_admitted(state.config)
-        state.mark_changed(holding.cluster_queue)
+        state.mark_holdings_changed(holding.cluster_queue)
         yield CycleEntry(request, state.setup.queues[holding.cluster_queue], round=round)
 
 
-def _take_entry(state: KueueState, rules: ClusterQueueConfig, first: WorkloadRequest) -> CycleEntry:
+def _take_head(state: KueueState, rules: ClusterQueueConfig, first: WorkloadRequest) -> CycleEntry:
     queue = state.workload_index.queue(rules.name)
-    queue.take(first)
+    queue.take_head(first)
     return CycleEntry(first, rules, preemptor=queue.is_sticky(first.id))
 
 
@@ -153,10 +155,10 @@ def _mark_head_inadmissible(
     state: KueueState, context: Context, rules: ClusterQueueConfig, first: WorkloadRequest, *, amounts: bool
 ) -> bool:
     """Mark the head and its class inadmissible, if trying it would have no other effect."""
-    queue = state.workload_index.peek(rules.name)
+    queue = state.workload_index.read_queue(rules.name)
     if queue is None or not queue.uses_scheduling_hash or queue.is_sticky(first.id) or first.id in state.progress:
         return False
-    cached = cached_inadmissible(state, context, rules, first, amounts=amounts)
+    cached = cached_inadmissible(state, context, rules, first, exact_amounts=amounts)
     if cached is None:
         return False
     state.workload_index.queue(rules.name).mark_classes_inadmissible([(first, cached.requeue_reason[1])])
@@ -164,28 +166,34 @@ def _mark_head_inadmissible(
 
 
 def run_cycle(
-    state: KueueState, *, choices: bool = False, report: ReportRefusals = ReportRefusals.EVERY, stays_open: bool = False
+    state: KueueState,
+    *,
+    with_traces: bool = False,
+    report: ReportRefusals = ReportRefusals.EVERY,
+    stays_open: bool = False,
 ) -> list[AdmissionDecision]:
     """Run one scheduling cycle over the heads of all active ClusterQueues; admissions and preemptions come first, in
     processing order.
 
-    `choices` adds to each preemption how its victim was chosen. `report` selects the refusals that are returned. With
-    `stays_open` a cycle in which admission is blocked stays open: the next call continues it with the usage that it
-    began with.
+    `with_traces` adds to each preemption how its victim was chosen. `report` selects the refusals that are returned.
+    With `stays_open` a cycle in which admission is blocked stays open: the next call continues it with the usage that
+    it began with.
     """
     if state.open_cycle is None:
         context = state.context()
-        if choices:
+        if with_traces:
             context.search_traces = {}
         heads, any_inadmissible = take_heads(state, context, report=report)
-        state.open_cycle = _deciding(state, context, heads, any_inadmissible=any_inadmissible, stays_open=stays_open)
+        state.open_cycle = _run_open_cycle(
+            state, context, heads, any_inadmissible=any_inadmissible, stays_open=stays_open
+        )
     decided, ended = next(state.open_cycle)
     if ended:
         state.open_cycle = None
     return decided
 
 
-def examine(state: KueueState, first: str = "") -> list[CycleEntry]:
+def examine_cycle(state: KueueState, first: str = "") -> list[CycleEntry]:
     """Run a cycle and return its entries; the workload `first` is tried as if it were its queue's head.
 
     Changes the state: pass a fork.
@@ -200,7 +208,7 @@ def examine(state: KueueState, first: str = "") -> list[CycleEntry]:
         queue.remove(request.id)
     context = state.context()
     entries, _ = take_heads(state, context, entries)
-    next(_deciding(state, context, entries))
+    next(_run_open_cycle(state, context, entries))
     return entries
 
 
@@ -210,18 +218,22 @@ def heads_in_processing_order(state: KueueState) -> list[CycleEntry]:
     """
     context, entries = state.context(), []
     for name in sorted(state.setup.queues):
-        rules, queue = state.setup.queues[name], state.workload_index.peek(name)
-        first = next(iter(queue.listing(usage_in(state, rules))), None) if queue is not None else None
+        rules, queue = state.setup.queues[name], state.workload_index.read_queue(name)
+        first = (
+            next(iter(queue.sorted_pending(local_queue_usage_function(state, rules))), None)
+            if queue is not None
+            else None
+        )
         if rules.active and first is not None:
             entry = CycleEntry(first[0], rules)
-            if eligible(context, entry):
+            if is_eligible(context, entry):
                 entry.resume = resume_position(state, entry.request)
                 nominate(context, entry)
                 entries.append(entry)
-    return list(process(context, entries))
+    return list(process_entries(context, entries))
 
 
-def _deciding(
+def _run_open_cycle(
     state: KueueState,
     context: Context,
     heads: list[CycleEntry],
@@ -240,13 +252,13 @@ def _deciding(
     for entry in heads:
         if entry.refusal is not None:
             nominated.append(entry)
-        elif eligible(context, entry):
+        elif is_eligible(context, entry):
             entry.resume = resume_position(state, entry.request)
             nominated.append(entry)
         else:
             refused.append(entry)
     trees = cycle_cache.group_by_root(context, (entry for entry in nominated if entry.refusal is None))
-    unknown = [tree for tree in trees if not cycle_cache.restore(context, tree)]
+    unknown = [tree for tree in trees if not cycle_cache.restore_outcomes(context, tree)]
     for tree in unknown:
         for entry in tree.entries:
             nominate(context, entry)
@@ -255,25 +267,25 @@ def _deciding(
     processed: set[CycleEntry] = set()
     assumed: set[int] = set()
     waited = False
-    for entry in process(context, nominated):
+    for entry in process_entries(context, nominated):
         processed.add(entry)
         if entry.refusal is None:
-            decisions.extend(_evictions(state, entry, context.search_traces))
+            decisions.extend(_issue_evictions(state, entry, context.search_traces))
         if entry.status is EntryStatus.ASSUMED:
             context.keep_holdings(entry.rules.name)
             # A workload removed while the cycle waited is not admitted, but the next entry still waits for it to be
             # ready: Kueue learns only afterwards that the admission could not be written.
-            if not waited or entry.round or state.is_waiting(entry.request):
-                decisions.append(_admit(state, entry))
-            if not entry.round:
+            if not waited or entry.second_pass_round or state.is_still_pending(entry.request):
+                decisions.append(_assume_admission(state, entry))
+            if not entry.second_pass_round:
                 assumed.add(entry.request.id)
         elif entry.status is EntryStatus.EVICTED:
-            decisions.append(_give_up(entry))
+            decisions.append(_evict_without_replacement(entry))
         elif entry.status is EntryStatus.BLOCKED and stays_open:
             context.keep_holdings(*context.setup.queues)
             state.in_flight = {one.request.id for one in heads} - assumed
             waited = True
-            report = [rejection(state, entry)] if state.is_waiting(entry.request) else []
+            report = [refusal_of(state, entry)] if state.is_still_pending(entry.request) else []
             yield [*decisions, *report], False
             decisions = []
         else:
@@ -282,21 +294,21 @@ def _deciding(
                 break
     left = [entry for entry in nominated if entry not in processed]
     if any(entry.status is EntryStatus.BLOCKED for entry in waiting):
-        _put_off(state, left)
+        _requeue_untried(state, left)
     else:
         # Under fair sharing a queue takes part with one entry only: its second pass waits for another cycle.
         waiting += left
     waiting += refused
     if waited:
-        yield [*decisions, *_after_waiting(state, waiting)], True
+        yield [*decisions, *_continue_blocked_cycle(state, waiting)], True
         return
     for tree in unknown:
-        cycle_cache.store(context, tree)
-    moved = [requeue(state, entry) for entry in waiting if entry.refusal is None]
-    state.idle = 0 if decisions or any_inadmissible or any(moved) else state.idle + 1
+        cycle_cache.store_outcomes(context, tree)
+    moved = [requeue_entry(state, entry) for entry in waiting if entry.refusal is None]
+    state.is_idle = 0 if decisions or any_inadmissible or any(moved) else state.is_idle + 1
     for entry in waiting:
         if entry.refusal is None:
-            entry.refusal = rejection(state, entry)
+            entry.refusal = refusal_of(state, entry)
         if is_observed(state, entry.request) or not is_message_only(entry.refusal):
             decisions.append(entry.refusal)
     mixed = {state.setup.tree.root(entry.rules.node) for entry in refused}
@@ -305,41 +317,41 @@ def _deciding(
     yield decisions, True
 
 
-def _after_waiting(state: KueueState, waiting: list[CycleEntry]) -> list[AdmissionDecision]:
+def _continue_blocked_cycle(state: KueueState, waiting: list[CycleEntry]) -> list[AdmissionDecision]:
     """Requeue the entries that were not admitted in a cycle that waited, if they are still pending."""
     in_flight, state.in_flight = state.in_flight, set()
-    state.idle = 0
+    state.is_idle = 0
     report: list[AdmissionDecision] = []
     for entry in waiting:
-        if entry.request.id in in_flight and state.is_waiting(entry.request):
-            requeue(state, entry)
-            report.append(rejection(state, entry))
+        if entry.request.id in in_flight and state.is_still_pending(entry.request):
+            requeue_entry(state, entry)
+            report.append(refusal_of(state, entry))
     state.woken_in_flight.clear()
     return report
 
 
-def _put_off(state: KueueState, left: list[CycleEntry]) -> None:
+def _requeue_untried(state: KueueState, left: list[CycleEntry]) -> None:
     """Requeue the untried entries without a refusal, because admission is blocked."""
     for entry in left:
         entry.requeue_untried()
-        requeue(state, entry)
+        requeue_entry(state, entry)
 
 
-def _give_up(entry: CycleEntry) -> Evict:
+def _evict_without_replacement(entry: CycleEntry) -> Evict:
     """Evict a workload with a failed node for which no replacement was found and that must not wait for one."""
     workload = entry.request.workload
-    message = messages.no_replacement(workload.unhealthy_nodes)
+    message = messages.no_replacement_message(workload.unhealthy_nodes)
     return Evict(workload.key, conditions.NODE_FAILURES, message, entry.message)
 
 
-def _evictions(state: KueueState, entry: CycleEntry, stories: SearchTraces | None) -> Iterator[Preempt | Evict]:
+def _issue_evictions(state: KueueState, entry: CycleEntry, stories: SearchTraces | None) -> Iterator[Preempt | Evict]:
     """Yield the evictions that an entry needs; skips victims that are gone, terminating or already evicted in this
     state.
     """
-    sibling = entry.makes_way
+    sibling = entry.migrating_sibling
     if sibling is not None and not sibling.evicted and sibling.id not in state.evictions_in_flight:
         state.evictions_in_flight.add(sibling.id)
-        yield Evict(sibling.key, conditions.FLAVOR_MIGRATION, messages.migrated(entry.request.workload))
+        yield Evict(sibling.key, conditions.FLAVOR_MIGRATION, messages.migration_message(entry.request.workload))
     if entry.requeue is not RequeueReason.PENDING_PREEMPTION:
         return
     preemptor = entry.request.workload
@@ -349,14 +361,14 @@ def _evictions(state: KueueState, entry: CycleEntry, stories: SearchTraces | Non
         if target.rule is not None and not gone and not victim.evicted and victim.id not in state.evictions_in_flight:
             state.evictions_in_flight.add(victim.id)
             path = state.setup.queues[victim.cluster_queue].path_text
-            message = messages.preempted(preemptor, target.rule, entry.rules.path_text, path)
+            message = messages.preempted_message(preemptor, target.rule, entry.rules.path_text, path)
             choice = trace_of_victim(stories, entry.request, entry.targets, victim) if stories is not None else None
             yield Preempt(victim.key, preemptor.key, target.rule, message, choice)
 
 
-def _admit(state: KueueState, entry: CycleEntry) -> Admit:
+def _assume_admission(state: KueueState, entry: CycleEntry) -> Admit:
     admission = entry.assignment.admission(entry.rules.name, state.setup.topologies)
-    assume(state, entry.request, admission)
+    assume_admission(state, entry.request, admission)
     tried = attempts_text((result.pod_set.name, result.searches) for result in entry.assignment.pod_sets)
-    replaces = entry.replaced.key if entry.replaced is not None else ""
-    return Admit(entry.request.workload.key, admission, entry.assignment.borrowing, tried, replaces)
+    replaces = entry.replaced_slice.key if entry.replaced_slice is not None else ""
+    return Admit(entry.request.workload.key, admission, entry.assignment.is_borrowing, tried, replaces)

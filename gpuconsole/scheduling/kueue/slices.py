@@ -45,7 +45,7 @@ class ReplacedPodSet(Struct, frozen=True):
     topology: tuple[TopologyDomain, ...] = ()
 
 
-class Ending(Struct, frozen=True):
+class FinishedSlice(Struct, frozen=True):
     """A slice to finish, with its reason."""
 
     workload: Workload
@@ -56,13 +56,13 @@ class Ending(Struct, frozen=True):
 class SlicePlan(Struct, frozen=True, kw_only=True):
     """The planned changes of a job's slices."""
 
-    keep: Workload | None = None
+    current: Workload | None = None
     """The slice that stands for the job, perhaps with other counts than it had; None = make a new one."""
-    edited: bool = False
-    """True if the pod counts of `keep` changed."""
-    compatible: bool = True
+    is_edited: bool = False
+    """True if the pod counts of `current` changed."""
+    is_compatible: bool = True
     """False if the job's pod sets are no longer those of its slices: nothing can be done."""
-    endings: tuple[Ending, ...] = ()
+    endings: tuple[FinishedSlice, ...] = ()
 
 
 def is_elastic(annotations: Mapping[str, str], config: KueueConfig) -> bool:
@@ -80,7 +80,7 @@ def slice_name(workload: Workload) -> str:
     return workload.annotations.get(SLICE_NAME, workload.name)
 
 
-def prepared(workload: Workload, old: Workload | None) -> Workload:
+def new_slice(workload: Workload, old: Workload | None) -> Workload:
     """Return a new slice of an elastic job with its annotations: the first of its chain, or the successor of `old`."""
     notes = {**workload.annotations, ELASTIC: ELASTIC_VALUE, SLICE_NAME: workload.name}
     if old is not None:
@@ -110,41 +110,41 @@ def replacement_message(new: Workload) -> str:
     return f"Replaced to accommodate a workload ({uids}) due to workload slice aggregation"
 
 
-def scaled_down(old: Counts, new: Counts) -> bool:
+def is_scaled_down(old: Counts, new: Counts) -> bool:
     """True if some pod set has fewer pods than before, and none has more."""
     return is_fewer(new, old) and not is_fewer(old, new)
 
 
-def not_finished(workloads: Iterable[Workload], owner: str) -> list[Workload]:
+def unfinished_slices(workloads: Iterable[Workload], owner: str) -> list[Workload]:
     """Return the slices of a job that are not finished, oldest first."""
     slices = [workload for workload in workloads if workload.owner == owner and not workload.finished]
     return sorted(slices, key=lambda workload: (workload.created, workload.uid))
 
 
-def latest_active(slices: Sequence[Workload]) -> Workload | None:
+def latest_active_slice(slices: Sequence[Workload]) -> Workload | None:
     """Return the newest slice that has quota and is not being evicted: what the job may use now."""
     return next((w for w in reversed(slices) if w.reserved and not w.is_true(EVICTED)), None)
 
 
-def ensure(slices: Sequence[Workload], pod_sets: Sequence[PodSet]) -> SlicePlan:
+def plan_slices(slices: Sequence[Workload], pod_sets: Sequence[PodSet]) -> SlicePlan:
     """Plan the changes that make a job's slices match its pod sets; `slices` are oldest first and not finished."""
-    endings: tuple[Ending, ...] = ()
+    endings: tuple[FinishedSlice, ...] = ()
     selected = slices[0] if len(slices) == 1 else None
     if len(slices) > 1:
-        selected, endings = normalize(slices)
+        selected, endings = normalise_slices(slices)
     if selected is None:
         return SlicePlan(endings=endings)
     wanted, has = counts_of(pod_sets), counts_of(selected.pod_sets)
     if wanted.keys() != has.keys():
-        return SlicePlan(compatible=False, endings=endings)
+        return SlicePlan(is_compatible=False, endings=endings)
     if wanted == has:
-        return SlicePlan(keep=selected, endings=endings)
-    if not selected.reserved or scaled_down(has, wanted):
-        return SlicePlan(keep=with_counts(selected, wanted), edited=True, endings=endings)
+        return SlicePlan(current=selected, endings=endings)
+    if not selected.reserved or is_scaled_down(has, wanted):
+        return SlicePlan(current=with_counts(selected, wanted), is_edited=True, endings=endings)
     return SlicePlan(endings=endings)
 
 
-def normalize(slices: Sequence[Workload]) -> tuple[Workload | None, tuple[Ending, ...]]:
+def normalise_slices(slices: Sequence[Workload]) -> tuple[Workload | None, tuple[FinishedSlice, ...]]:
     """Return the slice that represents a job with several, and the endings of the superfluous ones.
 
     One slice with quota stays, and the pending one that is to replace it. If none has quota, the newest stays; one that
@@ -162,9 +162,9 @@ def normalize(slices: Sequence[Workload]) -> tuple[Workload | None, tuple[Ending
         successor = successors.get(active.key)
         selected = successor if successor is not None and not successor.reserved else active
     endings = tuple(
-        Ending(workload, REPLACED, _REPLACED_BY_NEWER)
+        FinishedSlice(workload, REPLACED, _REPLACED_BY_NEWER)
         if workload.key in successors
-        else Ending(workload, OUT_OF_SYNC, _OUT_OF_SYNC)
+        else FinishedSlice(workload, OUT_OF_SYNC, _OUT_OF_SYNC)
         for workload in slices
         if workload is not selected and workload is not active
     )

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import AdmissionDecision, Refuse
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.assignment import Resume
+from gpuconsole.scheduling.kueue.assignment import ResumePosition
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.cluster_queue_status import CompiledConfig, ConfigObjects
 from gpuconsole.scheduling.kueue.cohort_cache import CohortCache
@@ -26,30 +26,35 @@ from gpuconsole.scheduling.kueue.nomination_cache import QuotaShortage
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.quota_tree import Column, UsageTree
 from gpuconsole.scheduling.kueue.topology.layout import NonTasPodUsage, TasUsage
-from gpuconsole.scheduling.kueue.workload_index import LocalQueueUsage, WorkloadIndex, caught_up, usage
+from gpuconsole.scheduling.kueue.workload_index import (
+    LocalQueueUsage,
+    WorkloadIndex,
+    comparable_usage,
+    with_missed_samples,
+)
 
 COHORT, QUEUE = "Cohort/", "ClusterQueue/"
-"""Prefixes of the names of cohort trees in `KueueState.due`; a tree without a cohort has its queue's name."""
+"""Prefixes of the names of cohort trees in `KueueState.due_trees`; a tree without a cohort has its queue's name."""
 
 
 class FlavorScanProgress(Struct, frozen=True):
     """Position of a workload's search for flavors, and when it was recorded."""
 
-    resume: Resume
+    resume: ResumePosition
     generation: int
     """The ClusterQueue's generation: grows when a quota holder in it changes or leaves, or its tree's quotas change."""
     cycle: int
     scheduling_hash: bytes = field(name="shape")
     """Scheduling hash of the workload; empty if not known."""
 
-    def outdated(self, generation: int, cycle: int, shape: bytes, *, preserve: bool) -> bool:
+    def is_outdated(self, generation: int, cycle: int, scheduling_hash: bytes, *, preserve: bool) -> bool:
         """True if the search must start from the first flavor (lastAssignmentOutdated).
 
         With `preserve` (gate FlavorFungibilityPreserveScanProgress) the progress of the last cycle stays valid, unless
         the workload's scheduling hash changed.
         """
         if preserve:
-            if self.scheduling_hash and shape and self.scheduling_hash != shape:
+            if self.scheduling_hash and scheduling_hash and self.scheduling_hash != scheduling_hash:
                 return True
             if cycle - self.cycle <= 1:
                 return False
@@ -132,7 +137,7 @@ class InadmissibleBatch:
         """Return an independent copy."""
         return InadmissibleBatch(self.heads, self.usage_key, self.version, self.candidates, self.counted)
 
-    def stop(self, queue: ClusterQueueHeap) -> None:
+    def stop_batch(self, queue: ClusterQueueHeap) -> None:
         """Make the heads admissible again whose cycles have not come yet."""
         queue.mark_classes_admissible(request for request, _, _ in self.heads[self.counted :])
 
@@ -153,16 +158,17 @@ class KueueState:
         "config",
         "cycles",
         "devices_stale",
-        "due",
+        "due_trees",
         "evictions_in_flight",
         "gates",
         "generations",
-        "idle",
         "in_flight",
+        "is_config_stale",
+        "is_idle",
         "local_queue_usage",
         "nodes_stale",
         "non_tas_pods",
-        "noted",
+        "noted_queues",
         "now",
         "objects",
         "observed",
@@ -174,7 +180,6 @@ class KueueState:
         "second_passes",
         "setup",
         "snapshot",
-        "stale",
         "unchanged_cohorts",
         "woken_in_flight",
         "workload_index",
@@ -186,7 +191,7 @@ class KueueState:
         self.objects = ConfigObjects()
         self._objects_shared = False
         self.setup = CompiledConfig(ConfigObjects(), config)
-        self.stale = False
+        self.is_config_stale = False
         """The objects changed since they were compiled; `config_events.recompile` compiles them."""
         self.nodes_stale = False
         """Nodes changed since they were compiled."""
@@ -210,9 +215,9 @@ class KueueState:
         """Workload id → position of its search, while flavors are left to try."""
         self.generations: dict[str, int] = {}
         """ClusterQueue → number of changes of its capacity (AllocatableResourceGeneration)."""
-        self.due: dict[str, None] = {}
-        """Cohort trees and ClusterQueues whose inadmissible workloads are to be requeued, as `notify` names them."""
-        self.noted: dict[str, None] = {}
+        self.due_trees: dict[str, None] = {}
+        """Cohort trees and ClusterQueues whose inadmissible workloads are to be requeued, as `tree_name` names them."""
+        self.noted_queues: dict[str, None] = {}
         """ClusterQueues, and cohorts (as "Cohort/NAME"), to notify once the changed configuration is compiled."""
         self.changed_below: dict[str, None] = {}
         """Cohorts one of whose ClusterQueues changed since the setup was compiled."""
@@ -224,7 +229,7 @@ class KueueState:
         """Victims whose evictions were decided and not applied yet, by id."""
         self.backoffs: dict[int, Time] = {}
         """Id → time at which the backoff of an inadmissible workload ends."""
-        self.charging = config.usage_based is not None
+        self.charging = config.usage_based_fair_sharing is not None
         """Admission fair sharing is on; then `afs_charges` keeps the next four."""
         self.local_queue_usage: dict[str, LocalQueueUsage] = {}
         """LocalQueue → recorded usage and entry penalties."""
@@ -243,59 +248,59 @@ class KueueState:
         self.woken_in_flight: set[str] = set()
         """ClusterQueues that were requeued while a cycle was open: its heads are retried at once."""
         self.cycles = 0
-        self.idle = 0
+        self.is_idle = 0
         """Number of consecutive cycles that decided nothing."""
         self.now: Time = 0
         """The latest time that was passed in."""
 
     def fork(self) -> "KueueState":
         """Return an independent copy; an open cycle is dropped, and its heads return to their queues."""
-        twin = KueueState.__new__(KueueState)
-        twin.config, twin.gates = self.config, self.gates
-        twin.objects = self.objects
-        twin._objects_shared = self._objects_shared = True
-        twin.setup, twin.stale, twin.nodes_stale = self.setup, self.stale, self.nodes_stale
-        twin.snapshot, twin.workload_index = self.snapshot.fork(), self.workload_index.fork()
-        twin.cohort_cache, twin.unchanged_cohorts = self.cohort_cache.fork(), {}
-        twin.batches = {name: passing.copy() for name, passing in self.batches.items()}
-        twin.cached_batches, twin.observed = self.cached_batches.copy(), self.observed
-        twin.progress, twin.generations = self.progress.copy(), self.generations.copy()
-        twin.non_tas_pods = self.non_tas_pods.copy()
-        twin.devices_stale, twin.rejected_claims = self.devices_stale, self.rejected_claims.copy()
-        twin.evictions_in_flight = self.evictions_in_flight.copy()
-        twin.due, twin.backoffs, twin.cycles = self.due.copy(), self.backoffs.copy(), self.cycles
-        twin.noted, twin.changed_below = self.noted.copy(), self.changed_below.copy()
-        twin.quotas_changed = self.quotas_changed.copy()
-        twin.second_passes = self.second_passes.copy()
-        twin.charging, twin.samples = self.charging, self.samples.copy()
-        twin.local_queue_usage, twin.charged = self.local_queue_usage.copy(), self.charged.copy()
-        twin.charges_changed = self.charges_changed.copy()
-        twin.idle, twin.now = self.idle, self.now
-        twin.open_cycle, twin.in_flight, twin.woken_in_flight = None, set(), set()
+        copied = KueueState.__new__(KueueState)
+        copied.config, copied.gates = self.config, self.gates
+        copied.objects = self.objects
+        copied._objects_shared = self._objects_shared = True
+        copied.setup, copied.is_config_stale, copied.nodes_stale = self.setup, self.is_config_stale, self.nodes_stale
+        copied.snapshot, copied.workload_index = self.snapshot.fork(), self.workload_index.fork()
+        copied.cohort_cache, copied.unchanged_cohorts = self.cohort_cache.fork(), {}
+        copied.batches = {name: passing.copy() for name, passing in self.batches.items()}
+        copied.cached_batches, copied.observed = self.cached_batches.copy(), self.observed
+        copied.progress, copied.generations = self.progress.copy(), self.generations.copy()
+        copied.non_tas_pods = self.non_tas_pods.copy()
+        copied.devices_stale, copied.rejected_claims = self.devices_stale, self.rejected_claims.copy()
+        copied.evictions_in_flight = self.evictions_in_flight.copy()
+        copied.due_trees, copied.backoffs, copied.cycles = self.due_trees.copy(), self.backoffs.copy(), self.cycles
+        copied.noted_queues, copied.changed_below = self.noted_queues.copy(), self.changed_below.copy()
+        copied.quotas_changed = self.quotas_changed.copy()
+        copied.second_passes = self.second_passes.copy()
+        copied.charging, copied.samples = self.charging, self.samples.copy()
+        copied.local_queue_usage, copied.charged = self.local_queue_usage.copy(), self.charged.copy()
+        copied.charges_changed = self.charges_changed.copy()
+        copied.is_idle, copied.now = self.is_idle, self.now
+        copied.open_cycle, copied.in_flight, copied.woken_in_flight = None, set(), set()
         for number in sorted(self.in_flight):
-            record = twin.workload_index.records[number]
+            record = copied.workload_index.records[number]
             if isinstance(record, WorkloadRequest):
-                twin.workload_index.queue(record.cluster_queue).push(record)
-        return twin
+                copied.workload_index.queue(record.cluster_queue).push(record)
+        return copied
 
     def weight_of(self, local_queue: str) -> float:
         """Return the fair sharing weight of a LocalQueue; the default for a deleted one (ResolveLQWeight)."""
         queue = self.objects.local_queues.get(local_queue)
         return 1.0 if queue is None else queue.fair_weight
 
-    def used_lately(self, local_queue: str) -> float:
+    def recent_usage_of(self, local_queue: str) -> float:
         """Return the recent usage of a LocalQueue as one comparable number (CalcLocalQueueFSUsage)."""
-        settings, ledger = self.config.usage_based, self.local_queue_usage.get(local_queue)
+        settings, ledger = self.config.usage_based_fair_sharing, self.local_queue_usage.get(local_queue)
         assert settings is not None
         weight = self.weight_of(local_queue)
         if ledger is None:
-            return usage({}, {}, weight, settings.resource_weights)
-        penalty = ledger.penalty
+            return comparable_usage({}, {}, weight, settings.resource_weights)
+        penalty = ledger.total_penalty
         if local_queue not in self.samples:
-            ledger = caught_up(ledger, self.now, settings.usage_sampling_interval, settings.usage_half_life)
-        return usage(ledger.consumed, penalty, weight, settings.resource_weights)
+            ledger = with_missed_samples(ledger, self.now, settings.usage_sampling_interval, settings.usage_half_life)
+        return comparable_usage(ledger.consumed, penalty, weight, settings.resource_weights)
 
-    def own_objects(self) -> ConfigObjects:
+    def unshared_objects(self) -> ConfigObjects:
         """Return the configuration objects for changes; copies them first if a fork shares them."""
         if self._objects_shared:
             self.objects, self._objects_shared = self.objects.copy(), False
@@ -304,14 +309,14 @@ class KueueState:
     def end_batches(self) -> None:
         """Stop all batches and make those heads admissible again whose cycles have not come yet."""
         for name, passing in self.batches.items():
-            passing.stop(self.workload_index.queue(name))
+            passing.stop_batch(self.workload_index.queue(name))
         self.batches.clear()
 
-    def compile(self, extra: Iterable[Column] = ()) -> None:
+    def compile_config(self, extra: Iterable[Column] = ()) -> None:
         """Compile the configuration and the usage again, with `extra` columns; existing columns keep their numbers."""
         self.setup = CompiledConfig(self.objects, self.config, [*self.setup.tree.columns, *extra])
         self._rebuild_snapshot()
-        self.stale = self.nodes_stale = self.devices_stale = False
+        self.is_config_stale = self.nodes_stale = self.devices_stale = False
 
     def rebuild_tas(self) -> None:
         """Rebuild the topologies after nodes changed."""
@@ -327,32 +332,32 @@ class KueueState:
 
     def _rebuild_snapshot(self) -> None:
         self.end_batches()
-        self.cohort_cache, self.unchanged_cohorts, self.cached_batches = self.cohort_cache.emptied(), {}, {}
+        self.cohort_cache, self.unchanged_cohorts, self.cached_batches = self.cohort_cache.new_empty(), {}, {}
         self.snapshot = self._empty_snapshot()
         for holdings in self.workload_index.holdings.values():
             for holding in holdings.values():
-                self.snapshot.add(holding)
+                self.snapshot.add_holding(holding)
 
     def _empty_snapshot(self) -> CycleSnapshot:
         sites = TasUsage(self.setup.topologies)
-        sites.occupy([(node, amounts, 1) for node, amounts in self.non_tas_pods.used.items()])
+        sites.apply_changes([(node, amounts, 1) for node, amounts in self.non_tas_pods.used.items()])
         return CycleSnapshot(UsageTree(self.setup.tree), sites)
 
-    def is_waiting(self, request: WorkloadRequest) -> bool:
+    def is_still_pending(self, request: WorkloadRequest) -> bool:
         """True if the workload of a head is still pending in the same ClusterQueue."""
         record = self.workload_index.records[request.id]
         return isinstance(record, WorkloadRequest) and record.cluster_queue == request.cluster_queue
 
-    def hold(self, holding: Holding) -> None:
+    def record_holding(self, holding: Holding) -> None:
         """Record that a workload holds quota; callers remove its previous holding from the usage first."""
         old = self.workload_index.records[holding.id]
-        self.snapshot.add(holding)
-        self.workload_index.hold(holding)
-        if not isinstance(old, Holding) or old.marks != holding.marks:
-            self.cohort_cache.invalidate(self.setup.tree, holding.cluster_queue, holding.marks)
-        self.mark_changed(holding.cluster_queue)
+        self.snapshot.add_holding(holding)
+        self.workload_index.add_holding(holding)
+        if not isinstance(old, Holding) or old.decision_key != holding.decision_key:
+            self.cohort_cache.invalidate(self.setup.tree, holding.cluster_queue, holding.decision_key)
+        self.mark_holdings_changed(holding.cluster_queue)
 
-    def mark_changed(self, cluster_queue: str) -> None:
+    def mark_holdings_changed(self, cluster_queue: str) -> None:
         """Note that a quota holder of a ClusterQueue changed, so that its tree takes part in the next cycle."""
         node = self.setup.tree.queues.get(cluster_queue)
         if node is not None:
@@ -369,27 +374,27 @@ class KueueState:
             gates=self.gates,
             setup=self.setup,
             accounts=self.snapshot.for_cycle(overlapping=self.gates.layouts.overlapping),
-            held_by=self._heaviest_first() if self.charging else self.workload_index.ranked,
+            held_by=self._heaviest_first() if self.charging else self.workload_index.holdings_in_preemption_order,
             # Not cached: LocalQueue usage changes with time, and topology capacity with pods that are not workloads.
             cache=None if self.charging or self.setup.topologies else self.cohort_cache,
             shared_cache=self.cohort_cache.shared_cache,
-            unready=lambda: any(not h.workload.is_true("PodsReady") for h in self.workload_index.holders),
+            unready=lambda: any(not h.workload.is_true("PodsReady") for h in self.workload_index.holders_by_queue),
         )
 
     def _heaviest_first(self) -> Callable[[str], Sequence[Holding]]:
         """Return a function that lists quota holders; under admission fair sharing the greatest usage first."""
-        used = cache(self.used_lately)
+        used = cache(self.recent_usage_of)
 
         @cache
         def ranked(name: str) -> Sequence[Holding]:
-            holdings = self.workload_index.ranked(name)
-            if not self.config.takes_turns(self.setup.queues[name].queue):
+            holdings = self.workload_index.holdings_in_preemption_order(name)
+            if not self.config.orders_local_queues(self.setup.queues[name].queue):
                 return holdings
             return sorted(holdings, key=lambda h: (not h.evicted, -used(h.workload.local_queue)))
 
         return ranked
 
-    def notify(self, cluster_queue: str) -> None:
+    def mark_tree_due(self, cluster_queue: str) -> None:
         """Note that the inadmissible workloads of a ClusterQueue's tree are to be requeued.
 
         It is the tree at the time of the call. A tree with a cycle of cohorts is left alone (Kueue 0.19
@@ -397,10 +402,10 @@ class KueueState:
         """
         name = self.tree_name(cluster_queue)
         if name:
-            self.due[name] = None
+            self.due_trees[name] = None
 
     def tree_name(self, cluster_queue: str) -> str:
-        """Return the name of a ClusterQueue's tree as used in `due`; empty if the queue is not in the tree."""
+        """Return the name of a ClusterQueue's tree as used in `due_trees`; empty if the queue is not in the tree."""
         tree = self.setup.tree
         node = tree.queues.get(cluster_queue)
         if node is None:
@@ -408,21 +413,21 @@ class KueueState:
         root = tree.root(node)
         return f"{QUEUE if root == node else COHORT}{tree.names[root]}"
 
-    def notify_cohort(self, cohort: str) -> None:
+    def mark_cohort_due(self, cohort: str) -> None:
         """Note that the inadmissible workloads of a cohort's tree are to be requeued."""
         tree = self.setup.tree
         node = tree.cohorts.get(cohort)
         if node is not None:
-            self.due[f"{COHORT}{tree.names[tree.root(node)]}"] = None
+            self.due_trees[f"{COHORT}{tree.names[tree.root(node)]}"] = None
 
-    def notify_about(self, workload: Workload) -> None:
+    def mark_tree_of_workload_due(self, workload: Workload) -> None:
         """Note that the tree of a workload's ClusterQueue is to be requeued, unless its LocalQueue is stopped.
 
         Kueue 0.19 manager.go: QueueAssociatedInadmissibleWorkloadsAfter.
         """
-        self.notify(self.setup.cluster_queue_of(workload.local_queue))
+        self.mark_tree_due(self.setup.cluster_queue_of(workload.local_queue))
 
-    def tree_of(self, cluster_queue: str) -> Iterable[str]:
+    def queues_in_tree(self, cluster_queue: str) -> Iterable[str]:
         """Return all ClusterQueues in the tree of one, itself included."""
         tree = self.setup.tree
         node = tree.queues.get(cluster_queue)

@@ -3,11 +3,12 @@
 Kueue 0.19 pkg/cache/queue/manager.go, pkg/cache/scheduler/cache.go and the workload controller's event handlers.
 
 A head that a cycle did not admit returns to its queue with a refusal, and with the position from which its search for
-flavors continues (`requeue`, `rejection`; scheduler.requeueAndUpdate, lastAssignmentOutdated).
+flavors continues (`requeue_entry`, `refusal_of`; scheduler.requeueAndUpdate, lastAssignmentOutdated).
 
 A workload that holds quota but needs a topology assignment later, or lost a node, gets a second pass: after a
 ProvisioningRequest has provisioned the nodes, or after the failure. Failed attempts are repeated with growing delays;
-the quota stays reserved (`note`, `take_due`; second_pass_queue.go, workload.NeedsSecondPass).
+the quota stays reserved (`schedule_second_pass`, `take_due_second_passes`; second_pass_queue.go,
+workload.NeedsSecondPass).
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,10 +21,10 @@ from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.workloads import Admission, Workload
 from gpuconsole.scheduling.kueue import afs_charges, messages
 from gpuconsole.scheduling.kueue.admissibility import queue_inadmissible_reason
-from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode, Resume
+from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode, ResumePosition
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.conditions import EVICTED, INADMISSIBLE, QUOTA_RESERVED, REQUEUED, needs_second_pass
-from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, ChargeRefusal, Charges, charges, needs_devices
+from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, ChargeRefusal, Charges, device_charges, needs_devices
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
 from gpuconsole.scheduling.kueue.messages import PENDING, WAITING
 from gpuconsole.scheduling.kueue.pod_resources import (
@@ -38,19 +39,20 @@ from gpuconsole.scheduling.kueue.pod_resources import (
 )
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress, KueueState, SecondPass
 
-_LONGEST_PAUSE = 30 * SECOND
+_MAX_SECOND_PASS_DELAY = 30 * SECOND
 
 
-def pause(round: int) -> Span:
+def second_pass_delay(round: int) -> Span:
     """Return the delay before the `round`-th attempt: 1 s, doubled each time, at most 30 s."""
-    return min(_LONGEST_PAUSE, SECOND << min(round - 1, 5))
+    return min(_MAX_SECOND_PASS_DELAY, SECOND << min(round - 1, 5))
 
 
-def note(state: KueueState, number: int, workload: Workload, round: int = 0) -> bool:
+def schedule_second_pass(state: KueueState, number: int, workload: Workload, round: int = 0) -> bool:
     """Schedule a second pass for a workload if it needs one; True if none was scheduled before.
 
     `round` is the number of attempts made. After an attempt a workload that needs no other is dropped; before the first
-    it stays scheduled, and `take_due` leaves it out, so that its delay does not start again (QueueSecondPassIfNeeded).
+    it stays scheduled, and `take_due_second_passes` leaves it out, so that its delay does not start again
+    (QueueSecondPassIfNeeded).
     """
     if not needs_second_pass(workload):
         if round:
@@ -58,16 +60,16 @@ def note(state: KueueState, number: int, workload: Workload, round: int = 0) -> 
         return False
     if number in state.second_passes:
         return False
-    state.second_passes[number] = SecondPass(state.now + pause(round + 1), round + 1)
+    state.second_passes[number] = SecondPass(state.now + second_pass_delay(round + 1), round + 1)
     return True
 
 
-def has_due(state: KueueState) -> bool:
+def has_second_pass_due(state: KueueState) -> bool:
     """True if any second pass is due."""
     return any(waits.at <= state.now for waits in state.second_passes.values())
 
 
-def take_due(state: KueueState) -> list[tuple[Holding, int]]:
+def take_due_second_passes(state: KueueState) -> list[tuple[Holding, int]]:
     """Take out the workloads whose second pass is due, sorted by key, each with the number of its attempt."""
     due = [(number, waits.round) for number, waits in state.second_passes.items() if waits.at <= state.now]
     found = []
@@ -81,79 +83,79 @@ def take_due(state: KueueState) -> list[tuple[Holding, int]]:
     return sorted(found, key=lambda pair: pair[0].key)
 
 
-def place(state: KueueState, workload: Workload) -> None:
+def apply_workload(state: KueueState, workload: Workload) -> None:
     """Queue a workload or count its quota, as its conditions require."""
     before = state.workload_index.get(workload.key) if state.charging else None
-    _place(state, workload)
+    _apply_workload(state, workload)
     if state.charging:
         afs_charges.on_workload_changed(state, workload, before)
 
 
-def _place(state: KueueState, workload: Workload) -> None:
+def _apply_workload(state: KueueState, workload: Workload) -> None:
     if workload.finished or not workload.active:
-        leave(state, workload.key)
-        if state.workload_index.knows(workload.key):
-            state.notify_about(workload)
+        remove_workload(state, workload.key)
+        if state.workload_index.contains(workload.key):
+            state.mark_tree_of_workload_due(workload)
         return
     number = state.workload_index.id_of(workload.key)
     state.evictions_in_flight.discard(number)
     if workload.reserved and workload.admission is not None:
-        _hold(state, number, workload)
-        note(state, number, workload)
+        _record_quota(state, number, workload)
+        schedule_second_pass(state, number, workload)
     else:
-        _wait(state, number, workload)
+        _set_backoff(state, number, workload)
 
 
-def leave(state: KueueState, key: str) -> None:
+def remove_workload(state: KueueState, key: str) -> None:
     """Remove a workload that finished, stopped or was deleted, and note that its tree is to be requeued."""
     if state.workload_index.get(key) is not None:
         number = state.workload_index.id_of(key)
-        _detach(state, number)
+        _drop_quota(state, number)
         state.evictions_in_flight.discard(number)
         state.second_passes.pop(number, None)
         state.workload_index.records[number] = None
 
 
-def assume(state: KueueState, request: WorkloadRequest, admission: Admission) -> None:
+def assume_admission(state: KueueState, request: WorkloadRequest, admission: Admission) -> None:
     """Count an admission that was just decided; applying the admitted workload confirms it."""
     old = state.workload_index.records[request.id]
     if isinstance(old, Holding):
-        state.snapshot.remove(old)
-    _unqueue(state, request)
+        state.snapshot.remove_holding(old)
+    _remove_from_queue(state, request)
     if state.charging:
-        afs_charges.charge(state, request)
+        afs_charges.charge_penalty(state, request)
     holding = _holding(state, request.id, replace(request.workload, admission=admission))
-    state.hold(holding)
+    state.record_holding(holding)
 
 
-def _hold(state: KueueState, number: int, workload: Workload) -> None:
+def _record_quota(state: KueueState, number: int, workload: Workload) -> None:
     """Count the workload's admission as used, also if it holds quota already."""
     old = state.workload_index.records[number]
     queue = workload.admission.cluster_queue if workload.admission is not None else ""
     if queue not in state.setup.queues or _has_variants(state, workload, queue):
-        _detach(state, number)
+        _drop_quota(state, number)
         state.workload_index.records[number] = workload
         return
     new = _holding(state, number, workload)
     if isinstance(old, Holding) and old.cluster_queue == new.cluster_queue:
         state.bump_generation(new.cluster_queue)
-        if _gave_back(old, new) or priority_changed(old.workload, workload, state.config):
-            state.notify_about(workload)
-        state.snapshot.remove(old)
+        if _released_quota(old, new) or priority_changed(old.workload, workload, state.config):
+            state.mark_tree_of_workload_due(workload)
+        state.snapshot.remove_holding(old)
     elif isinstance(old, WorkloadRequest):
-        _unqueue(state, old)
+        _remove_from_queue(state, old)
     else:
-        _detach(state, number)
-    state.hold(new)
+        _drop_quota(state, number)
+    state.record_holding(new)
 
 
-def enqueue(state: KueueState, request: WorkloadRequest, *, brought_back: bool = False) -> None:
+def enqueue(state: KueueState, request: WorkloadRequest, *, from_local_queue: bool = False) -> None:
     """Queue a workload; before its backoff ends it is inadmissible, unless a change of its LocalQueue brought
     it back.
     """
     state.workload_index.records[request.id] = request
     queue = state.workload_index.queue(request.cluster_queue)
-    if brought_back:
+    if from_local_queue:
         queue.push_from_local_queue(request)
     elif backoff_ended(request.workload, state.now):
         state.backoffs.pop(request.id, None)
@@ -164,28 +166,28 @@ def enqueue(state: KueueState, request: WorkloadRequest, *, brought_back: bool =
         queue.mark_inadmissible(request)
 
 
-def queue_up(
-    state: KueueState, number: int, workload: Workload, cluster_queue: str, *, brought_back: bool = False
+def queue_workload(
+    state: KueueState, number: int, workload: Workload, cluster_queue: str, *, from_local_queue: bool = False
 ) -> None:
     """Queue a workload if it has a ClusterQueue and its devices can be charged."""
     request = _charged_request(state, number, workload, cluster_queue) if cluster_queue else None
     if request is None:
         state.workload_index.records[number] = workload
     else:
-        enqueue(state, request, brought_back=brought_back)
+        enqueue(state, request, from_local_queue=from_local_queue)
 
 
 def _charged_request(state: KueueState, number: int, workload: Workload, cluster_queue: str) -> WorkloadRequest | None:
     """Return the request of a pending workload; None, with a refusal noted, if its devices cannot be charged."""
     if not needs_devices(workload, state.setup.devices, state.config):
         return request_of(state, workload, number, cluster_queue)
-    found = charges(workload, state.setup.devices, state.config)
+    found = device_charges(workload, state.setup.devices, state.config)
     if not isinstance(found, ChargeRefusal):
         return request_of(state, workload, number, cluster_queue, found)
-    reason = "Misconfigured" if state.config.granular else INADMISSIBLE
+    reason = "Misconfigured" if state.config.has_granular_reasons else INADMISSIBLE
     condition = workload.condition(QUOTA_RESERVED)
     if condition is None or condition.status or (condition.reason, condition.message) != (reason, found.message):
-        state.rejected_claims[number] = Refuse(workload.key, found.message, reason, requeued=found.requeued)
+        state.rejected_claims[number] = Refuse(workload.key, found.message, reason, requeued=found.requeued_message)
     return None
 
 
@@ -198,21 +200,21 @@ def request_of(
     return WorkloadRequest(workload, number, cluster_queue, state.config, limits, devices, setup.overheads)
 
 
-def renew(state: KueueState, old: WorkloadRequest) -> None:
+def recompute_request(state: KueueState, old: WorkloadRequest) -> None:
     """Recompute the request of an unchanged pending workload; a changed request makes it admissible again.
 
     A workload whose devices cannot be charged any more leaves its queue.
     """
     new = _charged_request(state, old.id, old.workload, old.cluster_queue)
     if new is None:
-        _turn_away(state, old, old.workload)
+        _reject_devices(state, old, old.workload)
     elif new.scheduling_hash != old.scheduling_hash:
         _replace(state, old, new)
 
 
-def _turn_away(state: KueueState, old: WorkloadRequest, workload: Workload) -> None:
+def _reject_devices(state: KueueState, old: WorkloadRequest, workload: Workload) -> None:
     """Remove a queued workload whose devices can no longer be charged."""
-    _unqueue(state, old)
+    _remove_from_queue(state, old)
     state.workload_index.records[old.id] = workload
 
 
@@ -224,7 +226,7 @@ def backoff_ended(workload: Workload, now: Time) -> bool:
     return workload.requeue.at is None or now >= workload.requeue.at
 
 
-def route(state: KueueState, workload: Workload) -> str:
+def cluster_queue_for(state: KueueState, workload: Workload) -> str:
     """Return the ClusterQueue of a workload without quota; empty if none takes it."""
     if queue_inadmissible_reason(state.setup, workload, state.config) is not None:
         return ""
@@ -239,22 +241,22 @@ def _has_variants(state: KueueState, workload: Workload, cluster_queue: str) -> 
     return state.setup.queues[cluster_queue].queue.concurrent_admission is not None
 
 
-def _wait(state: KueueState, number: int, workload: Workload) -> None:
+def _set_backoff(state: KueueState, number: int, workload: Workload) -> None:
     old = state.workload_index.records[number]
-    target = route(state, workload)
+    target = cluster_queue_for(state, workload)
     if needs_devices(workload, state.setup.devices, state.config):
         workload = _without_requeued_condition(workload)
     if isinstance(old, WorkloadRequest) and old.cluster_queue == target:
         _update(state, old, workload)
         return
     if isinstance(old, WorkloadRequest):
-        _unqueue(state, old)
+        _remove_from_queue(state, old)
     else:
-        _detach(state, number)
+        _drop_quota(state, number)
     if isinstance(old, Holding) and _backs_off(workload, state.now):
         state.workload_index.records[number] = workload
         return
-    queue_up(state, number, workload, target)
+    queue_workload(state, number, workload, target)
 
 
 def _backs_off(workload: Workload, now: Time) -> bool:
@@ -275,15 +277,15 @@ def _update(state: KueueState, old: WorkloadRequest, workload: Workload) -> None
     if old.id in state.in_flight:
         state.workload_index.records[old.id] = _charged_request(state, old.id, workload, old.cluster_queue) or workload
         return
-    if same_for_scheduling(old.workload, workload):
-        state.workload_index.records[old.id] = new = old.updated(workload)
-        state.workload_index.queue(old.cluster_queue).refresh(new)
+    if is_same_for_scheduling(old.workload, workload):
+        state.workload_index.records[old.id] = new = old.with_workload(workload)
+        state.workload_index.queue(old.cluster_queue).update_in_place(new)
         if not state.gates.preserve_scan_progress:
             state.progress.pop(old.id, None)
         return
     wanted = _charged_request(state, old.id, workload, old.cluster_queue)
     if wanted is None:
-        _turn_away(state, old, workload)
+        _reject_devices(state, old, workload)
     else:
         _replace(state, old, wanted)
 
@@ -297,7 +299,7 @@ def _replace(state: KueueState, old: WorkloadRequest, new: WorkloadRequest) -> N
         queue.push(new)
 
 
-def same_for_scheduling(old: Workload, new: Workload) -> bool:
+def is_same_for_scheduling(old: Workload, new: Workload) -> bool:
     """True if nothing changed that could make an inadmissible workload admissible."""
     return (
         (old.pod_sets is new.pod_sets or old.pod_sets == new.pod_sets)
@@ -318,7 +320,7 @@ def _holding(state: KueueState, number: int, workload: Workload) -> Holding:
     used = [(flavor, resource, n) for flavor, resource, n in admitted_usage(workload, state.config) if flavor]
     unknown = [(f, r) for f, r, _ in used if (f, r) not in state.setup.tree.numbers]
     if unknown:
-        state.compile(dict.fromkeys(unknown))
+        state.compile_config(dict.fromkeys(unknown))
     uses: dict[int, int] = {}
     for flavor, resource, amount in used:
         column = state.setup.tree.numbers[flavor, resource]
@@ -335,9 +337,9 @@ def _holding(state: KueueState, number: int, workload: Workload) -> Holding:
         reserved_at=since,
         evicted=evicted,
         rank=(not evicted, priority, -since, workload.uid),
-        uses=tuple(uses.items()),
+        usage=tuple(uses.items()),
         columns=frozenset(uses),
-        places=tuple(_places(state, workload, admission)) if state.setup.topologies else (),
+        topology_usage=tuple(_places(state, workload, admission)) if state.setup.topologies else (),
     )
 
 
@@ -351,52 +353,52 @@ def _places(state: KueueState, workload: Workload, admission: Admission) -> Iter
                 yield TopologyUsage(flavor, domain.values, domain.count, per_pod)
 
 
-def _gave_back(old: Holding, new: Holding) -> bool:
-    after = dict(new.uses)
-    return any(after.get(column, 0) < amount for column, amount in old.uses)
+def _released_quota(old: Holding, new: Holding) -> bool:
+    after = dict(new.usage)
+    return any(after.get(column, 0) < amount for column, amount in old.usage)
 
 
-def _unqueue(state: KueueState, request: WorkloadRequest) -> None:
+def _remove_from_queue(state: KueueState, request: WorkloadRequest) -> None:
     state.in_flight.discard(request.id)
     state.workload_index.queue(request.cluster_queue).remove(request.id)
     state.progress.pop(request.id, None)
     state.backoffs.pop(request.id, None)
 
 
-def _detach(state: KueueState, number: int) -> None:
+def _drop_quota(state: KueueState, number: int) -> None:
     """Remove a workload from its queue or its quota, and note that its tree is to be requeued."""
     match state.workload_index.records[number]:
         case WorkloadRequest() as old:
-            _unqueue(state, old)
-            state.notify_about(old.workload)
+            _remove_from_queue(state, old)
+            state.mark_tree_of_workload_due(old.workload)
         case Holding() as old:
-            state.snapshot.remove(old)
+            state.snapshot.remove_holding(old)
             state.workload_index.drop_holding(old)
             state.cohort_cache.invalidate(state.setup.tree, old.cluster_queue, old.id)
-            state.mark_changed(old.cluster_queue)
+            state.mark_holdings_changed(old.cluster_queue)
             state.bump_generation(old.cluster_queue)
-            state.notify_about(old.workload)
+            state.mark_tree_of_workload_due(old.workload)
 
 
-def resume_position(state: KueueState, request: WorkloadRequest) -> Resume | None:
+def resume_position(state: KueueState, request: WorkloadRequest) -> ResumePosition | None:
     """Return the position from which the search for flavors continues; None to start from the first flavor."""
     last = state.progress.get(request.id)
     if last is None:
         return None
     generation = state.generations.get(request.cluster_queue, 0)
     preserve = state.gates.preserve_scan_progress
-    outdated = last.outdated(generation, state.cycles, _progress_hash(state, request), preserve=preserve)
+    outdated = last.is_outdated(generation, state.cycles, _progress_hash(state, request), preserve=preserve)
     return None if outdated else last.resume
 
 
-def requeue(state: KueueState, entry: CycleEntry) -> bool:
+def requeue_entry(state: KueueState, entry: CycleEntry) -> bool:
     """Requeue an entry; True if it is inadmissible now.
 
     An entry in its second pass keeps its quota, and its next attempt is scheduled.
     """
     request = entry.request
-    if entry.round:
-        note(state, request.id, request.workload, entry.round)
+    if entry.second_pass_round:
+        schedule_second_pass(state, request.id, request.workload, entry.second_pass_round)
         return False
     if entry.status is not EntryStatus.NOT_NOMINATED and entry.requeue is RequeueReason.GENERIC:
         entry.requeue = RequeueReason.FAILED_AFTER_NOMINATION
@@ -411,7 +413,7 @@ def requeue(state: KueueState, entry: CycleEntry) -> bool:
     queue = state.workload_index.queue(request.cluster_queue)
     woken = request.cluster_queue in state.woken_in_flight
     ready, more = backoff_ended(request.workload, state.now), entry.resume is not None or woken
-    queue.requeue(request, entry.requeue, ready=ready, more_flavors=more, granular=entry.cause.value)
+    queue.requeue(request, entry.requeue, ready=ready, more_flavors=more, granular=entry.granular_reason.value)
     return queue.is_inadmissible(request.id)
 
 
@@ -425,7 +427,7 @@ def requeue_observed(state: KueueState, refused: Iterable[str], tried_again: Ite
         queue = state.workload_index.queue(request.cluster_queue)
         if _has_flavors_left(state, request):
             again.append(request)
-        elif not queue.strict:
+        elif not queue.is_strict:
             queue.mark_inadmissible(request)
             if queue.uses_scheduling_hash:
                 condition = request.workload.condition(QUOTA_RESERVED)
@@ -469,19 +471,23 @@ def _current_request(state: KueueState, request: WorkloadRequest) -> WorkloadReq
     return record if isinstance(record, WorkloadRequest) else request
 
 
-def rejection(state: KueueState, entry: CycleEntry) -> Refuse | KeepWaiting:
+def refusal_of(state: KueueState, entry: CycleEntry) -> Refuse | KeepWaiting:
     """Return the refusal of an entry; one that already has quota and only lacks a topology assignment keeps it."""
     workload = entry.request.workload
-    if entry.round:
+    if entry.second_pass_round:
         return KeepWaiting(workload.key, entry.message)
     return Refuse(
         workload.key,
         entry.message,
-        entry.cause.value if state.gates.granular else WAITING if entry.status is EntryStatus.BLOCKED else PENDING,
+        entry.granular_reason.value
+        if state.gates.granular
+        else WAITING
+        if entry.status is EntryStatus.BLOCKED
+        else PENDING,
         entry.requeue.value,
         skipped_preemption=entry.status is EntryStatus.SKIPPED
         and entry.assignment.mode == FlavorAssignmentMode.PREEMPT,
-        requests=entry.request.needs,
+        requests=entry.request.resource_requests,
         gated=entry.status is EntryStatus.GATED,
     )
 

@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kueue.provisioning import (
     FAILED,
     PROVISIONED,
     ProvisioningObjects,
-    activity,
+    active_condition,
     attempt_of,
     reconcile,
 )
@@ -94,11 +94,11 @@ def _reconcile_requests(world: World, workload: Workload) -> Workload:
     kueue = world.policy.kueue
     clean_up = kueue is None or kueue.enabled("CleanupProvisioningRequestsOnEviction")
     outcome = reconcile(workload, objects, world.now, clean_up=clean_up)
-    for key in outcome.dropped:
+    for key in outcome.deleted:
         _delete_request(world, key)
     for template in outcome.templates:
         world.put(template)
-    for request in outcome.made:
+    for request in outcome.created:
         world.put(request)
         if isinstance(world.policy.capacity, FixedCapacity):
             world.kernel.set_timer(world.now + world.policy.autoscaler.delay, AnswerRequest(request.key))
@@ -185,6 +185,6 @@ def refresh_active_checks(world: World) -> None:
     """
     configs = world.state.table(TABLES[ProvisioningRequestConfig]).freeze()
     for check in list(world.state.table(TABLES[AdmissionCheck]).all()):
-        found = activity(check, configs)
+        found = active_condition(check, configs)
         if found is not None and found.status != check.active:
             world.put(replace(check, active=found.status))

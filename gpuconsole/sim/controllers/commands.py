@@ -41,7 +41,13 @@ from gpuconsole.model.commands import (
     Submit,
 )
 from gpuconsole.model.events import HistoryEventKind
-from gpuconsole.scheduling.kueue.config import KueueConfig, contradictions, refusals, remedy, resolve
+from gpuconsole.scheduling.kueue.config import (
+    KueueConfig,
+    contradictory_gates,
+    gate_refusals,
+    gate_remedy,
+    resolve_gates,
+)
 from gpuconsole.sim.autoscaling import machines
 from gpuconsole.sim.controllers import (
     admission_checks,
@@ -92,12 +98,12 @@ def _new_kueue_config(config: KueueConfig, command: Reconfigure, problems: list[
         config = read_kueue_config(dict(command.kueue_config), None, problems)
     if command.fair_sharing is not None:
         config = replace(config, fair_sharing=command.fair_sharing)
-    wrong = dict(refusals(command.feature_gates))
-    problems.extend(f"feature gate {gate}: {why}; {remedy(gate)}" for gate, why in wrong.items())
+    wrong = dict(gate_refusals(command.feature_gates))
+    problems.extend(f"feature gate {gate}: {why}; {gate_remedy(gate)}" for gate, why in wrong.items())
     if wrong or not command.feature_gates:
         return config
-    chosen = resolve({**config.gates, **command.feature_gates})
-    problems.extend(f"feature gates: {why}" for _, why in contradictions(chosen))
+    chosen = resolve_gates({**config.gates, **command.feature_gates})
+    problems.extend(f"feature gates: {why}" for _, why in contradictory_gates(chosen))
     return replace(config, gates=chosen)
 
 

@@ -6,7 +6,7 @@ from gpuconsole.model.job import Job, JobPhase, LaunchRules
 from gpuconsole.model.volcano import JobAction
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.podset import ELASTIC
-from gpuconsole.scheduling.kueue.slices import not_finished
+from gpuconsole.scheduling.kueue.slices import unfinished_slices
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command
 from gpuconsole.sim.controllers import job_lifecycle, pods, volcano_jobs, work, workloads
 from gpuconsole.sim.controllers.batch_job import BACKOFF_EXCEEDED, JobEnding
@@ -109,7 +109,7 @@ def _other_slices(world: World, workload: Workload) -> list[Workload]:
     """Other unfinished slices of the same elastic job, such as one that waits to replace this one."""
     if ELASTIC not in workload.annotations:
         return []
-    slices = not_finished(world.state.table("workloads").all(), workload.owner)
+    slices = unfinished_slices(world.state.table("workloads").all(), workload.owner)
     return [other for other in slices if other.key != workload.key]
 
 

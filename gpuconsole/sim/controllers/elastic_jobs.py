@@ -13,7 +13,7 @@ from gpuconsole.model.jobs.workloads import workload_name
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, slices
-from gpuconsole.scheduling.kueue.podset import ELASTIC, reclaim
+from gpuconsole.scheduling.kueue.podset import ELASTIC, with_reclaimable_pods
 from gpuconsole.sim.controllers import job_lifecycle, jobs, pods, work, workload_commands, workloads
 from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, Refusal
 from gpuconsole.sim.world import World
@@ -21,13 +21,13 @@ from gpuconsole.sim.world import World
 
 def reconcile_slices(world: World, job: Job) -> None:
     """Reconcile the slices of a job: edit its current one, or create one that replaces it."""
-    existing = slices.not_finished(world.state.table("workloads").all(), job.key)
-    plan = slices.ensure(existing, job.pod_sets)
+    existing = slices.unfinished_slices(world.state.table("workloads").all(), job.key)
+    plan = slices.plan_slices(existing, job.pod_sets)
     for ending in plan.endings:
         _finish_slice(world, ending)
-    if plan.keep is not None and plan.edited:
-        _resize_slice(world, plan.keep)
-    elif plan.keep is None and plan.compatible:
+    if plan.current is not None and plan.is_edited:
+        _resize_slice(world, plan.current)
+    elif plan.current is None and plan.is_compatible:
         ended = {ending.workload.key for ending in plan.endings}
         _create_larger_slice(world, job, next((old for old in existing if old.key not in ended), None))
 
@@ -37,13 +37,13 @@ def _create_larger_slice(world: World, job: Job, old: Workload | None) -> None:
     generation = sum(workload.owner == job.key for workload in world.state.table("workloads").all())
     new = jobs.new_workload_of(world, job)
     named = replace(new, name=workload_name(job.kind, job.name, job.uid, generation))
-    jobs.create_workload(world, slices.prepared(named, old))
+    jobs.create_workload(world, slices.new_slice(named, old))
 
 
 def _resize_slice(world: World, changed: Workload) -> None:
     """Edit a slice in place: a pending one, or one that needs fewer pods."""
     before = world.workload(changed.key)
-    world.put(reclaim(changed, changed.reclaimable))
+    world.put(with_reclaimable_pods(changed, changed.reclaimable))
     group = world.groups.get(changed.key)
     if before is not None and group is not None and before.pod_sets != changed.pod_sets:
         surplus = _surplus_pods(before.pod_sets, changed.pod_sets)
@@ -71,10 +71,10 @@ def replace_slice(world: World, decision: Admit) -> None:
             world.put(replace(pod, workload=new.key))
         if group.start is not None:
             work.resume_work(world, heir, group.start)
-    _finish_slice(world, slices.Ending(old, slices.REPLACED, slices.replacement_message(new)))
+    _finish_slice(world, slices.FinishedSlice(old, slices.REPLACED, slices.replacement_message(new)))
 
 
-def _finish_slice(world: World, ending: slices.Ending) -> None:
+def _finish_slice(world: World, ending: slices.FinishedSlice) -> None:
     group = world.groups.get(ending.workload.key)
     workloads.finish_workload(world, ending.workload, ending.reason, ending.message)
     if group is not None:
@@ -180,7 +180,7 @@ def _scale_stateful_set(world: World, before: Job, job: Job) -> Refusal:
     workload = next((w for w in world.state.table("workloads").all() if w.owner == job.key and not w.finished), None)
     if new and workload is None:
         jobs.create_workload_of_job(world, job)
-    elif new and workload is not None and conditions.on_hold(workload):
+    elif new and workload is not None and conditions.is_on_hold(workload):
         _record_pending(world, replace(workload, pod_sets=job.pod_sets), "Pending", SCALED_TO_ZERO_ENDED)
     elif not new and workload is not None:
         work.interrupt_work(world, workload.key)
@@ -193,7 +193,7 @@ def _scale_stateful_set(world: World, before: Job, job: Job) -> Refusal:
 def _record_pending(world: World, workload: Workload, reason: str, message: str) -> None:
     """Record why a workload holds no quota."""
     shown = "PendingEvaluation" if reason == "Pending" and world.granular else reason
-    world.put(conditions.refuse(workload, shown, message, world.now, granular=world.granular))
+    world.put(conditions.set_pending_reason(workload, shown, message, world.now, granular=world.granular))
     current = world.workload(workload.key)
     if current is not None and reason == "Pending":
         workloads.record_obstacle(world, current)

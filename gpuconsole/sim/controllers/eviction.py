@@ -60,7 +60,7 @@ def evict(
     stored = world.workload(workload.key)
     if stored is not None:
         workload = replace(workload, done=stored.done)
-    evicted = conditions.evict(workload, reason, message, world.now, rule, cause=cause)
+    evicted = conditions.mark_evicted(workload, reason, message, world.now, rule, cause=cause)
     world.put(workloads.with_pods_not_ready(evicted, world.now))
     names = {
         "by": by.key if by is not None else "",
@@ -190,10 +190,10 @@ def release_quota(world: World, key: str) -> None:
     if group is not None and starts_before_old_pods_end(world, workload):
         pods.detach_terminating_group(world, group)
     released = workloads.with_pods_not_ready(
-        conditions.release(workload, world.now, granular=world.granular), world.now
+        conditions.release_quota(workload, world.now, granular=world.granular), world.now
     )
     if conditions.is_deactivated(released) and released.active:
-        released = conditions.requeue(released, "Reactivated", "The workload was reactivated", world.now)
+        released = conditions.mark_requeued(released, "Reactivated", "The workload was reactivated", world.now)
     again = released.requeue.at
     if again is not None and again > world.now:
         world.kernel.set_timer(again, BackoffEnds(key))
@@ -233,7 +233,7 @@ def _with_backoff_over(world: World, workload: Workload) -> Workload:
     waits = rested.condition(conditions.REQUEUED)
     if waits is None or waits.status or waits.reason not in _BACKOFF_REASONS:
         return rested
-    return conditions.requeue(rested, "BackoffFinished", "The workload backoff was finished", world.now)
+    return conditions.mark_requeued(rested, "BackoffFinished", "The workload backoff was finished", world.now)
 
 
 def backoff_ends(world: World, timer: BackoffEnds) -> None:

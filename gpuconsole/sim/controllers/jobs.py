@@ -32,7 +32,7 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.config import QUEUE_LABEL
-from gpuconsole.scheduling.kueue.slices import is_elastic, prepared
+from gpuconsole.scheduling.kueue.slices import is_elastic, new_slice
 from gpuconsole.scheduling.volcano.jobs.pod_group import QUEUE_NAME
 from gpuconsole.sim.controllers import admission_plugins, job_lifecycle, pods, volcano_jobs, workloads
 from gpuconsole.sim.controllers.admission_plugins import (
@@ -303,7 +303,7 @@ def create_workload_of_job(world: World, job: Job, since: Time = 0) -> None:
         if job.created == world.now:
             world.record_event(HistoryEventKind.PENDING, workload=job.key, reason=FORBIDDEN, message=refusal)
         return
-    create_workload(world, prepared(workload, None) if is_elastic_job(world, job) else workload)
+    create_workload(world, new_slice(workload, None) if is_elastic_job(world, job) else workload)
 
 
 def retry_workload_creation(world: World, timer: RetryWorkloadCreation) -> None:

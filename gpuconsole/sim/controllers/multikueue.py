@@ -22,12 +22,12 @@ from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueueSettings
 from gpuconsole.scheduling.kueue.multikueue import (
     CONTROLLER,
     EVICTED_ON_MANAGER,
+    ClusterNomination,
     MultiKueueActions,
     MultiKueueGroup,
-    Nomination,
-    all_at_once,
-    incremental,
-    step,
+    next_actions,
+    nominate_all,
+    nominate_incrementally,
 )
 from gpuconsole.sim.controllers import eviction, job_lifecycle, workloads
 from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, NoChange, Refusal
@@ -94,10 +94,10 @@ def _step_dispatch(world: World, key: str) -> bool:
     if local is None or check is None:
         return _delete_copies(world, key, dispatch.clusters_with_copy)
     group = _multikueue_group(world, local, check, dispatch)
-    actions = step(group, world.now, _settings(world).worker_lost_timeout)
-    if actions.again is not None:
-        world.kernel.set_timer(actions.again, SyncWorkerClusters())
-    moved = _delete_copies(world, key, actions.remove) or _apply_actions(world, local, actions)
+    actions = next_actions(group, world.now, _settings(world).worker_lost_timeout)
+    if actions.reconcile_at is not None:
+        world.kernel.set_timer(actions.reconcile_at, SyncWorkerClusters())
+    moved = _delete_copies(world, key, actions.delete_copies) or _apply_actions(world, local, actions)
     if actions.nominate:
         moved |= _nominate_clusters(world, local, check)
     return _mirror_status(world, key) or moved
@@ -110,7 +110,7 @@ def _multikueue_group(world: World, local: Workload, check: CheckState, dispatch
         local=local,
         check=check,
         copies={name: m.cluster.workload(local.key) for name, m in members.items() if m.disconnected_since is None},
-        lost={name: m.disconnected_since for name, m in members.items() if m.disconnected_since is not None},
+        unreachable={name: m.disconnected_since for name, m in members.items() if m.disconnected_since is not None},
     )
 
 
@@ -145,8 +145,8 @@ def _apply_actions(world: World, local: Workload, actions: MultiKueueActions) ->
         if actions.cluster:
             world.dispatches[local.key] = replace(world.dispatches[local.key], admitted_cluster=actions.cluster)
         return True
-    if actions.stop is not None:
-        name, why = actions.stop
+    if actions.deactivate is not None:
+        name, why = actions.deactivate
         copy = world.members[name].cluster.workload(local.key)
         if copy is not None and copy.active:
             world.members[name].cluster.submit(SetActive(local.key, False, EVICTED_ON_MANAGER, why))
@@ -173,8 +173,8 @@ def _delete_copies(world: World, key: str, names: tuple[str, ...]) -> bool:
 def _nominate_clusters(world: World, local: Workload, check: CheckState) -> bool:
     dispatch = world.dispatches[local.key]
     nomination = _nomination(world, local, tuple(_worker_clusters(world, check)), dispatch.round_started)
-    if nomination.again is not None and nomination.started != dispatch.round_started:
-        world.kernel.set_timer(nomination.again, SyncWorkerClusters())
+    if nomination.next_round is not None and nomination.started != dispatch.round_started:
+        world.kernel.set_timer(nomination.next_round, SyncWorkerClusters())
     reached = [name for name in nomination.clusters if world.members[name].disconnected_since is None]
     new = [name for name in reached if world.members[name].cluster.workload(local.key) is None]
     for name in new:
@@ -186,17 +186,17 @@ def _nominate_clusters(world: World, local: Workload, check: CheckState) -> bool
     return bool(new)
 
 
-def _nomination(world: World, local: Workload, remotes: tuple[str, ...], started: Time | None) -> Nomination:
+def _nomination(world: World, local: Workload, remotes: tuple[str, ...], started: Time | None) -> ClusterNomination:
     settings, kueue = _settings(world), world.policy.kueue or DEFAULT
     if not settings.incremental:
-        return all_at_once(remotes)
-    return incremental(
+        return nominate_all(remotes)
+    return nominate_incrementally(
         local.nominated_clusters,
         remotes,
         started=started,
         now=world.now,
-        step=settings.step_size,
-        in_order=kueue.enabled("MultiKueueIncrementalDispatcherRespectConfigOrder"),
+        step_size=settings.step_size,
+        config_order=kueue.enabled("MultiKueueIncrementalDispatcherRespectConfigOrder"),
     )
 
 

@@ -21,9 +21,16 @@ from gpuconsole.model.workloads import PodSetAssignment, Workload
 from gpuconsole.scheduling.kai.config import QUEUE_LABEL
 from gpuconsole.scheduling.kube.pod_groups import POD_GROUP_LABELS
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
-from gpuconsole.scheduling.kueue.podset import TOPOLOGY_GATE, UNCONSTRAINED, Additions, Conflict, additions_of, merge
+from gpuconsole.scheduling.kueue.podset import (
+    TOPOLOGY_GATE,
+    UNCONSTRAINED,
+    Additions,
+    Conflict,
+    additions_by_pod_set,
+    apply_additions,
+)
 from gpuconsole.scheduling.kueue.topology.layout import placed_by_topology
-from gpuconsole.scheduling.kueue.topology.node_failures import Places, is_gated, let_go
+from gpuconsole.scheduling.kueue.topology.node_failures import Places, is_gated, ungate_pods
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.states import GROUP_NAME, TASK_SPEC, tasks_of
 from gpuconsole.sim.controllers.admission_plugins import pod_priority, pod_sets_with_defaults
@@ -70,7 +77,7 @@ def _domains_by_index(workload: Workload, pods: Iterable[Pod]) -> Places:
     if not any(map(is_gated, pods)):
         return {}
     try:
-        return let_go(workload, pods)
+        return ungate_pods(workload, pods)
     except ValueError:
         return {}
 
@@ -122,7 +129,7 @@ def started_pods(world: World, workload: Workload, pieces: Sequence[int] | None 
     waiting = set()
     for pod_set in workload.pod_sets:
         assignment, added = given.get(pod_set.name, (PodSetAssignment(count=pod_set.count), Additions()))
-        template = merge(pod_set.template, added, elastic=elastic)
+        template = apply_additions(pod_set.template, added, elastic=elastic)
         wanted.append((pod_set, template, _pod_indexes(job, assignment.count, pieces)))
         if assignment.topology:
             waiting.add(pod_set.name)
@@ -152,7 +159,7 @@ def _pod_additions(world: World, workload: Workload) -> Iterator[tuple[PodSet, P
     assigned = admission.pod_sets if admission is not None else ()
     names = {name for assignment in assigned for name in assignment.flavors.values()}
     flavors = {name: world.state.get(ResourceFlavor, name) or ResourceFlavor(name=name) for name in names}
-    return additions_of(workload, flavors, _kueue_config(world))
+    return additions_by_pod_set(workload, flavors, _kueue_config(world))
 
 
 def _pod_indexes(job: Job, count: int, pieces: Sequence[int] | None) -> Sequence[int]:

@@ -18,7 +18,7 @@ from gpuconsole.scheduling.kueue.topology.node_failures import (
     UNSCHEDULABLE,
     NodeFailureActions,
     NodeFailureInputs,
-    examine,
+    examine_node,
 )
 from gpuconsole.sim.controllers import eviction, nodes, workloads
 from gpuconsole.sim.controllers.pod_specs import ungate
@@ -33,7 +33,7 @@ NODE_UNHEALTHY = "UnhealthyNode"
 def reconcile_node(world: World, name: str) -> None:
     """Examine a node, and mark, ungate, evict or fail the workloads and pods that its state affects."""
     session = world.session
-    if session is None or not session.places_pods:
+    if session is None or not session.uses_topologies:
         return
     known = NodeFailureInputs(
         world.state.table("workloads").freeze(),
@@ -42,7 +42,7 @@ def reconcile_node(world: World, name: str) -> None:
         session.config,
     )
     node = world.node(name)
-    _apply_result(world, name, examine(name, _with_cordon_taint(node), known, world.now))
+    _apply_result(world, name, examine_node(name, _with_cordon_taint(node), known, world.now))
 
 
 def _with_cordon_taint(node: Node | None) -> Node | None:
@@ -62,12 +62,12 @@ def _apply_result(world: World, name: str, result: NodeFailureActions) -> None:
         victim = world.workload(key)
         if victim is not None:
             eviction.evict(world, victim, conditions.NODE_FAILURES, message)
-    for pod in result.to_fail:
+    for pod in result.pods_to_fail:
         current = world.pod(pod.key)
         if current is not None and not current.done:
             nodes.fail_pod(world, current, UNSCHEDULABLE, TERMINATED)
-    if result.again:
-        world.kernel.set_timer(world.now + result.again, ExamineNode(name))
+    if result.reconcile_after:
+        world.kernel.set_timer(world.now + result.reconcile_after, ExamineNode(name))
 
 
 def _record_lost_node(world: World, workload: Workload, name: str) -> None:
@@ -88,7 +88,7 @@ def settle_second_pass(world: World, decision: Admit, at: Time) -> bool:
     workload = world.workload(decision.workload)
     if workload is None or not workload.reserved:
         return False
-    placed = conditions.reserve(workload, decision.admission, at)
+    placed = conditions.reserve_quota(workload, decision.admission, at)
     if not workload.admitted:
         workloads.admit_workload(world, placed)
     else:

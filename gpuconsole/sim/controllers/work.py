@@ -16,7 +16,7 @@ from gpuconsole.model.device_requests import amount_of_gpus, pod_hourly
 from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION, ON_NOTICE
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.podset import reclaim
+from gpuconsole.scheduling.kueue.podset import with_reclaimable_pods
 from gpuconsole.sim.controllers import batch_job, pods
 from gpuconsole.sim.controllers.batch_job import pod_run_time
 from gpuconsole.sim.controllers.pods import pods_of
@@ -349,6 +349,6 @@ def _update_job(world: World, group: RunningGroup, job: Job, rules: BatchRules) 
     workload = world.workload(group.workload) if group.workload else None
     spare = batch_job.reclaimable_pods(job, rules)
     if workload is not None and spare and not workload.finished:
-        changed = reclaim(workload, {workload.pod_sets[0].name: spare})
+        changed = with_reclaimable_pods(workload, {workload.pod_sets[0].name: spare})
         if changed is not workload:
             world.put(changed)

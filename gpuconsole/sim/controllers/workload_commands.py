@@ -13,7 +13,7 @@ from gpuconsole.model.job import CronRules, Job, JobPhase
 from gpuconsole.model.volcano import JobAction, VolcanoPhase
 from gpuconsole.model.workloads import RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.slices import latest_active
+from gpuconsole.scheduling.kueue.slices import latest_active_slice
 from gpuconsole.scheduling.volcano.jobs.requests import request_of_command, request_of_job
 from gpuconsole.scheduling.volcano.jobs.states import spec_of, tasks_of, total_replicas
 from gpuconsole.sim.controllers import completion, eviction, job_lifecycle, jobs, pods, volcano_jobs, work, workloads
@@ -141,7 +141,7 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
         return CARRIED_OUT
     changed = replace(workload, active=True)
     if not workload.reserved:
-        changed = conditions.requeue(changed, "Reactivated", "The workload was reactivated", world.now)
+        changed = conditions.mark_requeued(changed, "Reactivated", "The workload was reactivated", world.now)
     world.put(changed)
     workloads.record_obstacle(world, changed)
     return CARRIED_OUT
@@ -156,7 +156,7 @@ def _deactivate(world: World, workload: Workload, cause: str, why: str) -> None:
     elif workload.reserved:
         eviction.evict(world, stopped, conditions.DEACTIVATED, message, cause=cause)
     else:
-        world.put(conditions.evict(stopped, conditions.DEACTIVATED, message, world.now, cause=cause))
+        world.put(conditions.mark_evicted(stopped, conditions.DEACTIVATED, message, world.now, cause=cause))
     workloads.record_obstacle(world, stopped)
 
 
@@ -233,7 +233,7 @@ def _workload_of(world: World, key: str) -> Workload | None:
     everything: Iterable[Workload] = world.state.table("workloads").all()
     owned = [w for w in everything if w.owner and key in (w.owner, w.owner.partition("/")[2])]
     waiting = [workload for workload in owned if not workload.finished]
-    return latest_active(waiting) or next(iter(waiting or owned), None)
+    return latest_active_slice(waiting) or next(iter(waiting or owned), None)
 
 
 def _group_of(world: World, key: str) -> RunningGroup | None:

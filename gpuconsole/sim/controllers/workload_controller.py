@@ -14,7 +14,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.concurrent_admission import PARENT, VARIANT_WAIT, is_parent, reconcile_variants
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
-from gpuconsole.scheduling.kueue.workload_controller import ReconcileResult, deactivation_left, reconcile, restarted
+from gpuconsole.scheduling.kueue.workload_controller import ReconcileResult, reactivate, reconcile, time_until_deletion
 from gpuconsole.sim.controllers import completion, eviction, workloads
 from gpuconsole.sim.kernel import ReconcileVariants, ReconcileWorkload
 from gpuconsole.sim.world import World
@@ -53,7 +53,7 @@ def reactivate_workload(world: World, workload: Workload) -> None:
     """Reactivate a workload that was evicted when its queue stopped, if the queue runs again."""
     if world.session is None:
         return
-    outcome = restarted(workload, world.session.look_up_queues(workload), world.now)
+    outcome = reactivate(workload, world.session.look_up_queues(workload), world.now)
     if outcome is not None and outcome.workload is not None:
         world.put(outcome.workload)
 
@@ -99,7 +99,7 @@ def _delete_deactivated_job(world: World, key: str) -> bool:
     if workload is None or session is None:
         return True
     kept = session.config.object_retention.after_deactivated_by_kueue
-    if kept is None or workload.reserved or deactivation_left(workload, kept, world.now) != 0:
+    if kept is None or workload.reserved or time_until_deletion(workload, kept, world.now) != 0:
         return False
     completion.delete_owner(world, Workload, key)
     return True
@@ -129,7 +129,7 @@ def reconcile_workload_variants(world: World, key: str) -> None:
         _apply_variant_change(world, before[changed.key], changed)
     for event in outcome.events:
         _record_event(world, event)
-    if outcome.again == VARIANT_WAIT:
+    if outcome.reconcile_after == VARIANT_WAIT:
         world.kernel.set_timer(world.now + VARIANT_WAIT, ReconcileVariants(key))
 
 

@@ -13,14 +13,14 @@ from gpuconsole.model.job import JobPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
-from gpuconsole.scheduling.kueue.conditions import all_ready
+from gpuconsole.scheduling.kueue.conditions import all_checks_ready
 from gpuconsole.scheduling.kueue.pod_resources import reserved_at
 from gpuconsole.scheduling.kueue.podset import Conflict
 from gpuconsole.scheduling.kueue.workload_controller import (
     ReconcileResult,
-    deactivation_left,
     reconcile,
-    with_readiness,
+    time_until_deletion,
+    with_pods_ready_condition,
 )
 from gpuconsole.sim.controllers import job_lifecycle, pods
 from gpuconsole.sim.controllers.pod_specs import started_pods
@@ -44,8 +44,8 @@ def record_obstacle(world: World, workload: Workload) -> None:
     reason, message = obstacle_of(world, current)
     if not message:
         return
-    granular = world.session is not None and world.session.config.granular
-    changed = conditions.refuse(current, reason, message, world.now, granular=granular)
+    granular = world.session is not None and world.session.config.has_granular_reasons
+    changed = conditions.set_pending_reason(current, reason, message, world.now, granular=granular)
     if changed is current:
         return
     world.put(replace(changed, inadmissible=False))
@@ -65,19 +65,19 @@ def obstacle_of(world: World, workload: Workload) -> tuple[str, str]:
     session = world.session
     if session is None:
         return "", ""
-    if not workload.active and not session.config.granular:
+    if not workload.active and not session.config.has_granular_reasons:
         return conditions.INADMISSIBLE, "The workload is deactivated"
     return inadmissible_reason(workload, session.look_up_queues(workload), session.config)
 
 
 def with_pods_ready(workload: Workload, now: Time) -> Workload:
     """The workload with PodsReady true: all its pods run."""
-    return with_readiness(workload, True, now)
+    return with_pods_ready_condition(workload, True, now)
 
 
 def with_pods_not_ready(workload: Workload, now: Time) -> Workload:
     """The workload with PodsReady false: pods do not run yet, or no longer."""
-    return with_readiness(workload, False, now)
+    return with_pods_ready_condition(workload, False, now)
 
 
 def set_requeue_timer(world: World, workload: Workload, reconciled: ReconcileResult | None = None) -> None:
@@ -102,7 +102,7 @@ def time_until_requeue(world: World, workload: Workload, reconciled: ReconcileRe
         return None
     retention = session.config.object_retention
     if retention.after_deactivated_by_kueue is not None and not workload.reserved:
-        left = deactivation_left(workload, retention.after_deactivated_by_kueue, world.now)
+        left = time_until_deletion(workload, retention.after_deactivated_by_kueue, world.now)
         if left is not None:
             return left
     if not (workload.reserved or workload.finished):
@@ -110,7 +110,7 @@ def time_until_requeue(world: World, workload: Workload, reconciled: ReconcileRe
     outcome = reconciled or reconcile(workload, session.look_up_queues(workload), session.config, world.now)
     if outcome.workload is not workload:
         return 0
-    return outcome.again or None
+    return outcome.reconcile_after or None
 
 
 FAILED_TO_START = "FailedToStart"
@@ -137,8 +137,8 @@ def reserve_quota(world: World, decision: Admit, at: Time) -> None:
         return
     kueue_events = apply_decisions.quota_reserved_event(decision, waiting, at)
     queue = world.cluster_queue(decision.admission.cluster_queue)
-    workload = replace(apply_decisions.reserved(waiting, decision, queue, at), inadmissible=False)
-    if all_ready(workload):
+    workload = replace(apply_decisions.with_reservation(waiting, decision, queue, at), inadmissible=False)
+    if all_checks_ready(workload):
         admit_workload(world, workload, kueue_events)
     else:
         world.put(workload)
@@ -151,7 +151,7 @@ def admit_workload(world: World, workload: Workload, *kueue_events: KueueEvent) 
 
     `kueue_events` are the Events of its quota reservation, if it reserved quota at this moment.
     """
-    workload = conditions.admit(workload, world.now, granular=world.granular)
+    workload = conditions.sync_admitted(workload, world.now, granular=world.granular)
     workload = with_pods_not_ready(workload, world.now) if workload.admitted else workload
     world.put(workload)
     if not workload.admitted:
@@ -224,7 +224,7 @@ def record_refusal(world: World, decision: Refuse) -> None:
     workload = world.workload(decision.workload)
     if workload is None or world.session is None:
         return
-    changed = conditions.take_refusal(workload, decision, world.now, granular=world.granular)
+    changed = conditions.apply_refusal(workload, decision, world.now, granular=world.granular)
     if changed is workload and workload.key in world.possibly_inadmissible:
         return  # If it is inadmissible now, that is recorded after the cycles.
     inadmissible = world.session.is_inadmissible(workload.key)
@@ -245,7 +245,7 @@ def record_refusal(world: World, decision: Refuse) -> None:
 
 def finish_workload(world: World, workload: Workload, reason: str, message: str) -> None:
     """Finish a workload: its quota is released at once."""
-    finished = conditions.finish(workload, reason, message, world.now)
+    finished = conditions.mark_finished(workload, reason, message, world.now)
     if finished is workload:
         return
     world.put(finished)
@@ -268,10 +268,10 @@ def _borrowed_accelerators(world: World, workload: Workload) -> int:
             if is_counted(resource) or resource in claimed:
                 key = (flavor, resource)
                 asked[key] = asked.get(key, 0) + assignment.usage.get(resource, 0)
-    quotas, usage = queue.quotas(), world.session.tree
+    quotas, usage = queue.quotas(), world.session.usage_tree
     node, columns = usage.tree.queues[queue.name], usage.tree.numbers
     return sum(
-        min(amount, max(0, usage.used(node, columns[key]) - quotas[key].nominal)) for key, amount in asked.items()
+        min(amount, max(0, usage.usage_of(node, columns[key]) - quotas[key].nominal)) for key, amount in asked.items()
     )
 
 

@@ -23,10 +23,10 @@ from gpuconsole.model.queues import ClusterQueue, LocalQueue, ResourceFlavor
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.cluster_queue_status import NOT_FOUND
-from gpuconsole.scheduling.kueue.conditions import all_ready, checks_for, synced
-from gpuconsole.scheduling.kueue.podset import additions_of
+from gpuconsole.scheduling.kueue.conditions import all_checks_ready, required_checks, sync_checks
+from gpuconsole.scheduling.kueue.podset import additions_by_pod_set
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_readiness
+from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_pods_ready_condition
 from tests.live.api import Api, Manifest, Refused, path_of
 from tests.live.kueue import papers
 from tests.live.kueue.mirror import Mirror
@@ -202,7 +202,7 @@ class KueueStandIn:
 
     def _finish(self, workload: Workload, end: Manifest) -> None:
         reason = "Succeeded" if end["type"] == "Complete" else "Failed"
-        done = conditions.finish(workload, reason, end.get("message", ""), self._now())
+        done = conditions.mark_finished(workload, reason, end.get("message", ""), self._now())
         if done is not workload:
             said = KueueEvent(workload.key, "FinishedWorkload", f"Workload '{workload.key}' is declared finished")
             self._write(workload, done, (said,))
@@ -214,7 +214,7 @@ class KueueStandIn:
         status = job["status"]
         wanted = min(job["spec"].get("parallelism", 1), job["spec"].get("completions") or 2**31)
         ready = status.get("ready", 0) + status.get("succeeded", 0) >= wanted
-        self._write(workload, with_readiness(workload, ready, self._now()))
+        self._write(workload, with_pods_ready_condition(workload, ready, self._now()))
 
     def _start(self, job: Manifest, workload: Workload) -> None:
         flavors = {
@@ -222,7 +222,7 @@ class KueueStandIn:
             for (kind, key), paper in self._papers.items()
             if kind == "ResourceFlavor" and isinstance(thing := decode_object(paper), ResourceFlavor)
         }
-        ((_, _, added),) = additions_of(workload, flavors, self._session.config)
+        ((_, _, added),) = additions_by_pod_set(workload, flavors, self._session.config)
         template = {
             "metadata": {"labels": dict(added.labels), "annotations": dict(added.annotations)},
             "spec": {"nodeSelector": dict(added.node_selector)},
@@ -239,7 +239,7 @@ class KueueStandIn:
         elif workload.reserved and workload.is_true(conditions.EVICTED):
             # Terminating pods are not active (Kueue: `IsActive` of the batch/v1 Job integration).
             if not job["status"].get("active"):
-                self._write(workload, conditions.release(workload, self._now()))
+                self._write(workload, conditions.release_quota(workload, self._now()))
         else:
             self._follow_labels(job, workload)
 
@@ -275,13 +275,13 @@ class KueueStandIn:
             if outcome.workload is None:
                 self._api.delete(path_of(self._papers["Workload", key]))
                 return
-            if outcome.again:
-                self._again[key] = now + outcome.again
+            if outcome.reconcile_after:
+                self._again[key] = now + outcome.reconcile_after
             if outcome.workload is workload and outcome.eviction is None:
                 break
-            after = outcome.marked(now) or workload
+            after = outcome.with_deactivation(now) or workload
             if outcome.eviction is not None:
-                after = with_readiness(after, False, now)
+                after = with_pods_ready_condition(after, False, now)
             if not self._write(workload, after, outcome.events):
                 break
         self._release_bare(key)
@@ -293,7 +293,7 @@ class KueueStandIn:
         """A Workload without a job has no pods that anybody would wait for."""
         workload = self._workloads[key]
         if not workload.owner and workload.reserved and workload.is_true(conditions.EVICTED):
-            self._write(workload, conditions.release(workload, self._now()))
+            self._write(workload, conditions.release_quota(workload, self._now()))
 
     # The scheduler.
 
@@ -302,7 +302,7 @@ class KueueStandIn:
         due = session.next_requeue
         if session.has_requeue_due or (due is not None and due <= self._now()):
             session.requeue_inadmissible(self._now())
-        while session.has_active:
+        while session.has_heads:
             written = [self._carry_out(decision) for decision in session.run_cycle(self._now())]
             # A workload that is gone by now would be admitted again and again if no changes were taken in.
             if not session.has_progressed or not all(written):
@@ -318,12 +318,12 @@ class KueueStandIn:
             case Admit():
                 changed = self._reserved(workload, decision, now)
             case Preempt() if not workload.is_true(conditions.EVICTED):
-                changed = conditions.evict(workload, conditions.PREEMPTED, decision.message, now, decision.rule)
-                changed = with_readiness(changed, False, now)
+                changed = conditions.mark_evicted(workload, conditions.PREEMPTED, decision.message, now, decision.rule)
+                changed = with_pods_ready_condition(changed, False, now)
             case Refuse():
-                changed = conditions.take_refusal(workload, decision, now)
+                changed = conditions.apply_refusal(workload, decision, now)
             case Evict():
-                changed = conditions.evict(workload, decision.reason, decision.message, now)
+                changed = conditions.mark_evicted(workload, decision.reason, decision.message, now)
             case _:
                 return True
         said = events_for(decision, workload, changed, self._workloads, self._session.config, now)
@@ -336,20 +336,20 @@ class KueueStandIn:
         return True
 
     def _reserved(self, workload: Workload, decision: Admit, now: Time) -> Workload:
-        reserved = conditions.reserve(workload, decision.admission, now)
+        reserved = conditions.reserve_quota(workload, decision.admission, now)
         paper = self._papers.get(("ClusterQueue", decision.admission.cluster_queue))
         queue = decode_object(paper) if paper is not None else None
-        names = checks_for(reserved, queue) if isinstance(queue, ClusterQueue) else ()
-        reserved = replace(reserved, checks=synced(reserved.checks, names, now))
-        if not all_ready(reserved):
+        names = required_checks(reserved, queue) if isinstance(queue, ClusterQueue) else ()
+        reserved = replace(reserved, checks=sync_checks(reserved.checks, names, now))
+        if not all_checks_ready(reserved):
             return reserved
-        return with_readiness(conditions.admit(reserved, now), False, now)
+        return with_pods_ready_condition(conditions.sync_admitted(reserved, now), False, now)
 
     # Statuses of queues.
 
     def _tell_of_queues(self) -> None:
         pending = {
-            key: [one.workload for one in self._session.pending(key)]
+            key: [one.workload for one in self._session.pending_workloads(key)]
             for kind, key in self._papers
             if kind == "ClusterQueue"
         }

@@ -14,11 +14,11 @@ from gpuconsole.scheduling.kueue.admissibility import (
     ADMISSION_GATED_BY,
     InadmissibleReason,
     inadmissible_reason,
-    loses_quota,
     queue_inadmissible_reason,
+    quota_loss_reason,
 )
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
-from gpuconsole.scheduling.kueue.conditions import Unadmitted, unadmitted
+from gpuconsole.scheduling.kueue.conditions import Unadmitted, unadmitted_reason
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
@@ -166,7 +166,7 @@ def test_what_keeps_it_out_of_the_queues_is(case: str) -> None:
     things, subject, wanted = BLOCKERS[case]
     world = World()
     world.apply(*things, subject)
-    state = world.session._settled
+    state = world.session._apply_noted_changes
     assert queue_inadmissible_reason(state.setup, subject, state.config) is wanted
     assert isinstance(state.workload_index.get(subject.key), WorkloadRequest) is (wanted is None)
 
@@ -186,7 +186,7 @@ def test_a_workload_that_is_not_admitted_yet_loses_its_quota_when(case: str) -> 
     for gates in ({}, GRANULAR):
         world = World(config=KueueConfig(gates=gates))
         world.apply(*things, WAITS)
-        got = loses_quota(WAITS, world.session.look_up_queues(WAITS), world.session.config)
+        got = quota_loss_reason(WAITS, world.session.look_up_queues(WAITS), world.session.config)
         plain = None if wanted is None else ("Inadmissible", wanted[1])
         assert got == (wanted if gates else plain)
 
@@ -195,7 +195,7 @@ WORDS: dict[str, tuple[Workload, Unadmitted | None]] = {
     "nothing was said yet": (WAITS, Unadmitted("NoReservation", "PendingEvaluation")),
     "it was refused": (said("WaitingForQuota"), Unadmitted("NoReservation", "WaitingForQuota")),
     "it was refused, and says that it is not admitted": (
-        conditions.refuse(WAITS, "ExceedsMaxQuota", "", 0, granular=True),
+        conditions.set_pending_reason(WAITS, "ExceedsMaxQuota", "", 0, granular=True),
         Unadmitted("NoReservation", "ExceedsMaxQuota"),
     ),
     "it has quota and open checks": (
@@ -217,7 +217,7 @@ WORDS: dict[str, tuple[Workload, Unadmitted | None]] = {
 @pytest.mark.parametrize("case", WORDS)
 def test_the_words_for_not_being_admitted_when(case: str) -> None:
     subject, wanted = WORDS[case]
-    assert unadmitted(subject) == wanted
+    assert unadmitted_reason(subject) == wanted
 
 
 RETURNS: dict[RequeueReason, tuple[bool, bool, bool]] = {
@@ -243,11 +243,11 @@ def test_where_a_head_goes_that_was_not_admitted(reason: RequeueReason) -> None:
             waiting.push(WorkloadRequest(workload(f"w{number}", "q", created=number), number, "q", KueueConfig()))
         head = waiting.head()
         assert head is not None
-        waiting.take(head)
+        waiting.take_head(head)
         waiting.requeue(head, reason, ready=True, more_flavors=False, granular="WaitingForQuota")
         assert waiting.is_inadmissible(0) is (parked_in_strict if strict else parked)
         assert waiting.is_inadmissible(1) is (alike and not strict)
-        assert waiting.refusal(1) == ("WaitingForQuota" if alike and not strict else None)
+        assert waiting.class_refusal(1) == ("WaitingForQuota" if alike and not strict else None)
 
 
 @pytest.mark.parametrize("reason", [RequeueReason.PENDING_PREEMPTION, RequeueReason.PENDING_MIGRATION])
@@ -257,7 +257,7 @@ def test_one_for_which_room_is_made_stays_first(reason: RequeueReason) -> None:
         waiting.push(WorkloadRequest(workload("old", "q"), 0, "q", KueueConfig()))
         head = waiting.head()
         assert head is not None
-        waiting.take(head)
+        waiting.take_head(head)
         waiting.requeue(head, reason, ready=True, more_flavors=False)
         waiting.push(WorkloadRequest(workload("urgent", "q", priority=9), 1, "q", KueueConfig()))
         found = waiting.head()
@@ -270,7 +270,7 @@ def test_progress_in_flavors_outlives_an_update(keeps: bool, left: bool) -> None
     gates = {"FlavorFungibilityPreserveScanProgress": keeps}
     world = World(queue("q", 4), config=KueueConfig(gates=gates))
     world.apply(WAITS)
-    state = world.session._settled
+    state = world.session._apply_noted_changes
     number = state.workload_index.id_of(WAITS.key)
     state.progress[number] = FlavorScanProgress(({GPU: 0},), 0, 0, b"")
     world.apply(replace(WAITS, labels={"seen": "by somebody"}))

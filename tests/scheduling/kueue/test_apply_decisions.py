@@ -24,14 +24,14 @@ def test_quota_comes_with_the_checks_that_the_queue_asks_for() -> None:
     part = PodSetAssignment(name="main", flavors={GPU: "f"}, usage={GPU: 1}, count=1)
     admission = Admission(cluster_queue="q", pod_sets=(part,))
     checked = replace(queue("q", 4), checks=(CheckRule("budget"), CheckRule("elsewhere", ("other",))))
-    given = apply_decisions.reserved(workload("w", "q", 1), Admit("team/w", admission), checked, NOW)
+    given = apply_decisions.with_reservation(workload("w", "q", 1), Admit("team/w", admission), checked, NOW)
 
     assert (given.admission, given.checks) == (admission, (CheckState(name="budget", since=NOW),))
-    assert apply_decisions.reserved(given, Admit("team/w", admission), None, NOW).checks == ()
+    assert apply_decisions.with_reservation(given, Admit("team/w", admission), None, NOW).checks == ()
 
 
 def test_a_slice_that_another_one_replaces_ends_with_that_reason() -> None:
-    ended = apply_decisions.replaced(workload("old", "q", 1), workload("new", "q", 2), NOW)
+    ended = apply_decisions.with_finished_slice(workload("old", "q", 1), workload("new", "q", 2), NOW)
     condition = ended.condition(conditions.FINISHED)
 
     assert condition is not None
@@ -41,10 +41,10 @@ def test_a_slice_that_another_one_replaces_ends_with_that_reason() -> None:
 def test_a_preempted_victim_says_by_which_rule_and_any_other_only_why() -> None:
     running = workload("w", "q", 1)
 
-    assert apply_decisions.evicted(running, PREEMPT, NOW).conditions == (
+    assert apply_decisions.with_eviction(running, PREEMPT, NOW).conditions == (
         Condition("Preempted", True, "InClusterQueue", "for the other", NOW),
         Condition("Evicted", True, "Preempted", "for the other", NOW),
     )
-    assert apply_decisions.evicted(running, EVICT, NOW).conditions == (
+    assert apply_decisions.with_eviction(running, EVICT, NOW).conditions == (
         Condition("Evicted", True, "NodeFailures", "its node is lost", NOW),
     )

@@ -62,7 +62,7 @@ def test_whoever_goes_unready_lets_the_next_in() -> None:
 def test_a_workload_that_only_has_quota_is_waited_for_too() -> None:
     world = three_queues()
     (decision, *_) = world.session.run_cycle(world.now)
-    world.apply(conditions.reserve(world.workloads["a"], decision.admission, world.now))  # type: ignore[union-attr]
+    world.apply(conditions.reserve_quota(world.workloads["a"], decision.admission, world.now))  # type: ignore[union-attr]
     assert admitted(world.cycle()) == []
 
 

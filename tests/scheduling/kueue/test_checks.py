@@ -7,14 +7,14 @@ from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.queues import CheckRule, ClusterQueue, FlavorQuotas, ResourceGroup
 from gpuconsole.model.workloads import Admission, CheckState, PodSetAssignment, RequeueState, Workload
 from gpuconsole.scheduling.kueue.conditions import (
-    awaited,
     backoff,
-    checks_for,
     count_retry,
+    required_checks,
     retry_at,
+    retry_delay_end,
+    set_requeue_time,
     state_messages,
-    synced,
-    wait_until,
+    sync_checks,
     with_check,
 )
 from gpuconsole.scheduling.kueue.config import RequeuingStrategy
@@ -37,20 +37,20 @@ ON_RESERVED = replace(
 
 
 def test_before_a_reservation_only_checks_of_every_flavor_hold() -> None:
-    assert checks_for(WAITING, QUEUE) == ["for-all", "for-both"]
+    assert required_checks(WAITING, QUEUE) == ["for-all", "for-both"]
 
 
 def test_after_it_those_of_the_flavors_that_were_given() -> None:
-    assert checks_for(ON_RESERVED, QUEUE) == ["for-all", "for-both"]
+    assert required_checks(ON_RESERVED, QUEUE) == ["for-all", "for-both"]
     on_spot = replace(
         ON_RESERVED, admission=Admission(cluster_queue="q", pod_sets=(PodSetAssignment(flavors={"cpu": "spot"}),))
     )
-    assert checks_for(on_spot, QUEUE) == ["for-all", "for-both", "for-spot"]
+    assert required_checks(on_spot, QUEUE) == ["for-all", "for-both", "for-spot"]
 
 
 def test_known_states_stay_and_checks_that_no_longer_hold_are_dropped() -> None:
     states = (CheckState(name="b", state="Ready", since=1), CheckState(name="old", state="Ready"))
-    assert synced(states, ["b", "a"], NOW) == (
+    assert sync_checks(states, ["b", "a"], NOW) == (
         CheckState(name="a", since=NOW),
         CheckState(name="b", state="Ready", since=1),
     )
@@ -104,17 +104,17 @@ def test_when_checks_let_a_workload_be_tried_again(checks: tuple[CheckState, ...
 
 def test_a_workload_waits_for_its_checks_only_if_it_does_not_wait_as_long_already() -> None:
     waiting = replace(WAITING, checks=(retrying("a", NOW, 60),))
-    assert awaited(waiting, NOW) == NOW + 60 * SECOND
-    assert awaited(waiting, NOW + 60 * SECOND) is None
-    assert awaited(wait_until(waiting, NOW + 60 * SECOND), NOW) is None
+    assert retry_delay_end(waiting, NOW) == NOW + 60 * SECOND
+    assert retry_delay_end(waiting, NOW + 60 * SECOND) is None
+    assert retry_delay_end(set_requeue_time(waiting, NOW + 60 * SECOND), NOW) is None
 
 
 def test_a_requeue_time_only_moves_forward() -> None:
-    later = wait_until(WAITING, NOW + 60 * SECOND, count=True)
+    later = set_requeue_time(WAITING, NOW + 60 * SECOND, count=True)
     assert later.requeue == RequeueState(1, NOW + 60 * SECOND)
-    assert wait_until(later, NOW) is later
-    assert wait_until(later, NOW, count=True).requeue == RequeueState(2, NOW + 60 * SECOND)
-    assert wait_until(later, NOW + 90 * SECOND).requeue == RequeueState(1, NOW + 90 * SECOND)
+    assert set_requeue_time(later, NOW) is later
+    assert set_requeue_time(later, NOW, count=True).requeue == RequeueState(2, NOW + 60 * SECOND)
+    assert set_requeue_time(later, NOW + 90 * SECOND).requeue == RequeueState(1, NOW + 90 * SECOND)
 
 
 def test_each_retry_waits_twice_as_long_up_to_an_hour() -> None:

@@ -24,9 +24,9 @@ from gpuconsole.scheduling.kueue.cluster_queue_status import (
     READY,
     ActiveCondition,
     active_condition,
-    using_check,
-    using_flavor,
-    using_topology,
+    queues_using_check,
+    queues_using_flavor,
+    queues_using_topology,
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import KueueSession
@@ -161,10 +161,14 @@ def test_searches_for_flavors_start_anew_only_when_quotas_in_the_tree_change() -
 
 def test_who_depends_on_what() -> None:
     queues = [queue(CheckRule("a")), ClusterQueue(name="other")]
-    assert using_flavor(queues, "spot") == ["q"]
-    assert using_check(queues, "a") == ["q"]
-    assert using_topology(queues, [SPOT, TAS], "racks") == ["q"]
-    assert (using_flavor(queues, "gone"), using_check(queues, "b"), using_topology(queues, [SPOT], "racks")) == (
+    assert queues_using_flavor(queues, "spot") == ["q"]
+    assert queues_using_check(queues, "a") == ["q"]
+    assert queues_using_topology(queues, [SPOT, TAS], "racks") == ["q"]
+    assert (
+        queues_using_flavor(queues, "gone"),
+        queues_using_check(queues, "b"),
+        queues_using_topology(queues, [SPOT], "racks"),
+    ) == (
         [],
         [],
         [],

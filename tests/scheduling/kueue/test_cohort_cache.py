@@ -28,12 +28,12 @@ class Slow(World):
 
     def _evict(self, key: str, reason: str, message: str, rule: PreemptionRule | None = None) -> None:
         victim = self.workloads[key.removeprefix("team/")]
-        self.apply(conditions.evict(victim, reason, message, self.now, rule))
+        self.apply(conditions.mark_evicted(victim, reason, message, self.now, rule))
 
     def release(self) -> None:
         for victim in list(self.workloads.values()):
             if victim.reserved and victim.is_true(conditions.EVICTED) and not victim.finished:
-                self.apply(conditions.release(victim, self.now))
+                self.apply(conditions.release_quota(victim, self.now))
         self.session.requeue_inadmissible(self.now)
 
 
@@ -116,7 +116,7 @@ def test_a_head_that_waits_for_its_victims_is_not_looked_at_anew() -> None:
     world = World(queue("a", 4, cohort="c", reclaim=ANY), queue("b", 4, cohort="c", within=LOWER))
     world.run(workload("over", "b", 6), admitted=True)
     world.apply(workload("p", "a", 4))
-    with patch.object(nomination, "propose", wraps=nomination.propose) as looked:
+    with patch.object(nomination, "compute_nomination", wraps=nomination.compute_nomination) as looked:
         first = world.session.run_cycle(world.now)
         told = [decision for decision in first if isinstance(decision, Refuse)]
         again = [world.session.run_cycle(world.now) for _ in range(3)]
@@ -151,9 +151,9 @@ def test_what_cannot_be_freed_for_a_large_one_may_be_for_a_smaller() -> None:
 def test_what_is_found_while_somebody_is_taken_for_gone_is_not_kept() -> None:
     world = World(queue("a", 4, cohort="c"), queue("b", 4, cohort="c"))
     world.run(workload("w", "a", 3), admitted=True)
-    state = world.session._settled
+    state = world.session._apply_noted_changes
     context, node = state.context(), state.setup.queues["a"].node
-    with context.without(state.workload_index.ranked("a")):
+    with context.without_holdings(state.workload_index.holdings_in_preemption_order("a")):
         context.cohort_cache(node)["found"] = "without w"
         context.cluster_queue_cache("a")["found"] = "without w"
     assert (context.cohort_cache(node).get("found"), context.cluster_queue_cache("a").get("found")) == (None, None)

@@ -129,7 +129,9 @@ def test_gates_mean_nothing_without_a_feature_that_opens_them() -> None:
 
 def test_an_eviction_closes_the_gates_that_were_opened() -> None:
     stated, unstated = replace(GATE, name="a", open=True, since=SECOND), replace(GATE, name="b")
-    evicted = conditions.evict(Workload(name="w", preemption_gates=(stated, unstated)), "Preempted", "", 5 * SECOND)
+    evicted = conditions.mark_evicted(
+        Workload(name="w", preemption_gates=(stated, unstated)), "Preempted", "", 5 * SECOND
+    )
     assert evicted.preemption_gates == (PreemptionGate(name="a", open=False, since=5 * SECOND), unstated)
 
 

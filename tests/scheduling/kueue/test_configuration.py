@@ -327,10 +327,10 @@ DURATIONS: Mapping[str, tuple[str, int]] = {
 
 @pytest.mark.parametrize("text", DURATIONS)
 def test_durations_are_go_s(text: str) -> None:
-    assert (durations.write(durations.nanoseconds(text)), durations.parse(text)) == DURATIONS[text]
+    assert (durations.format_duration(durations.nanoseconds(text)), durations.parse_duration(text)) == DURATIONS[text]
 
 
 @pytest.mark.parametrize("text", ["", "5", "1d", "s", "1 s", "1s ", "--1s", "9" * 101 + "s"])
 def test_everything_else_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="time: invalid duration"):
-        durations.parse(text)
+        durations.parse_duration(text)

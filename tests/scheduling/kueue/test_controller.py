@@ -12,10 +12,10 @@ from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetA
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup
 from gpuconsole.scheduling.kueue.config import KueueConfig, ObjectRetention, RequeuingStrategy, WaitForPodsReady
 from gpuconsole.scheduling.kueue.workload_controller import (
-    deactivation_left,
     pods_ready_timeout,
     reconcile,
-    with_readiness,
+    time_until_deletion,
+    with_pods_ready_condition,
 )
 
 NOW = 100 * HOUR
@@ -244,7 +244,7 @@ def test_one_look(name: str) -> None:
     eviction = "" if why is None else f"{why.reason}: {why.message}" + (f" ({why.cause})" if why.cause else "")
     assert eviction == case.evicted
     told = [f"{'Warning' if event.warning else 'Normal'} {event.reason}: {event.message}" for event in outcome.events]
-    assert (tuple(told), outcome.again) == (case.told, case.again)
+    assert (tuple(told), outcome.reconcile_after) == (case.told, case.again)
     assert (after.active, after.requeue) == (case.active, case.requeue)
 
 
@@ -263,7 +263,7 @@ def test_a_finished_workload_that_was_kept_long_enough_is_deleted() -> None:
 
 def test_the_marks_of_an_eviction_are_on_the_workload_when_it_is_carried_out() -> None:
     outcome = reconcile(checked("Retry"), ASKING, KueueConfig(), NOW)
-    marked = outcome.marked(NOW)
+    marked = outcome.with_deactivation(NOW)
     assert marked is not None
     assert marked.is_true("Evicted")
     assert marked.checks[0].message == "Reset to Pending after eviction. Previously: Retry"
@@ -272,11 +272,11 @@ def test_the_marks_of_an_eviction_are_on_the_workload_when_it_is_carried_out() -
 def test_readiness_tells_a_start_from_a_recovery() -> None:
     stages = [replace(HELD, conditions=(RESERVED, ADMITTED))]
     for ready in (False, True, False, False, True):
-        stages.append(with_readiness(stages[-1], ready, NOW))
+        stages.append(with_pods_ready_condition(stages[-1], ready, NOW))
     reasons = [condition.reason for stage in stages if (condition := stage.condition("PodsReady")) is not None]
     assert reasons == ["WaitForStart", "Started", "WaitForRecovery", "WaitForRecovery", "Recovered"]
     assert stages[3] is stages[4]
-    back = with_readiness(replace(stages[-1], conditions=(said("PodsReady", True, "Started"),)), False, NOW)
+    back = with_pods_ready_condition(replace(stages[-1], conditions=(said("PodsReady", True, "Started"),)), False, NOW)
     assert [condition.reason for condition in back.conditions] == ["WaitForStart"]
 
 
@@ -290,6 +290,6 @@ def test_a_recovery_may_take_for_ever() -> None:
 def test_only_what_kueue_deactivated_is_deleted_in_time() -> None:
     by_kueue = replace(TRAIN, active=False, conditions=(said("Evicted", True, "DeactivatedDueToAnything", MINUTE),))
     by_hand = replace(TRAIN, active=False, conditions=(said("Evicted", True, "Deactivated", MINUTE),))
-    assert [deactivation_left(one, HOUR, NOW) for one in (by_kueue, by_hand)] == [59 * MINUTE, None]
-    assert deactivation_left(replace(by_kueue, active=True), HOUR, NOW) is None
-    assert deactivation_left(by_kueue, SECOND, NOW) == 0
+    assert [time_until_deletion(one, HOUR, NOW) for one in (by_kueue, by_hand)] == [59 * MINUTE, None]
+    assert time_until_deletion(replace(by_kueue, active=True), HOUR, NOW) is None
+    assert time_until_deletion(by_kueue, SECOND, NOW) == 0

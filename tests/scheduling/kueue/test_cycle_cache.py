@@ -78,11 +78,11 @@ def twin_of(world: Slow) -> Slow:
 
 def told(world: Slow, *, choices: bool) -> Iterator[object]:
     """What three cycles decide, and how the queues stand afterwards."""
-    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, choices=choices)):
+    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, with_traces=choices)):
         for _ in range(3):
             yield world.cycle()
-    for name in world.session.setup.queues:
-        yield [(waits.workload.key, waits.inadmissible) for waits in world.session.pending(name)]
+    for name in world.session.compiled_config.queues:
+        yield [(waits.workload.key, waits.inadmissible) for waits in world.session.pending_workloads(name)]
 
 
 def decided(config: KueueConfig, seed: int) -> list[object]:
@@ -109,7 +109,7 @@ def decided(config: KueueConfig, seed: int) -> list[object]:
 def test_what_became_of_a_tree_is_what_would_become_of_it_anew(name: str) -> None:
     for seed in range(25):
         nothing = patch.object(cycle_cache, "put_bounded", lambda known, key, found: None)
-        with nothing, patch.object(unchanged_cohorts, "unchanged", lambda state: {}):
+        with nothing, patch.object(unchanged_cohorts, "unchanged_cohorts", lambda state: {}):
             anew = decided(SETTINGS[name], seed)
         assert decided(SETTINGS[name], seed) == anew, seed
 

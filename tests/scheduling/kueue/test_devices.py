@@ -123,7 +123,7 @@ COSTS: dict[str, Cost] = {
 def test_what_claims_cost(case: Cost) -> None:
     here = world(claims(*case.requests), published(*case.devices), settings=config(IntegrationConsumableCapacity=True))
     here.apply(claiming(pods=2))
-    assert here.session.requested("team/w") == {"main": case.want}
+    assert here.session.requests_of("team/w") == {"main": case.want}
 
 
 class Wrong(NamedTuple):
@@ -221,8 +221,8 @@ def test_what_cannot_be_charged_is_told_and_not_queued(case: Wrong) -> None:
     requeued = case.requeued or case.message
     told = [Refuse("team/w", case.message, "Inadmissible", requeued=requeued)]
     assert here.session.rejected_claims() == told
-    assert (here.session.pending("q"), here.session.has_active) == ([], False)
-    here.apply(conditions.take_refusal(case.workload, told[0], here.now))
+    assert (here.session.pending_workloads("q"), here.session.has_heads) == ([], False)
+    here.apply(conditions.apply_refusal(case.workload, told[0], here.now))
     assert here.session.rejected_claims() == []
 
 
@@ -230,7 +230,7 @@ def test_a_refusal_is_one_word_where_workloads_are_told_so() -> None:
     here = world(settings=KueueConfig(gates={"UnadmittedWorkloadsObservability": True}))
     here.apply(claiming())
     (told,) = here.session.rejected_claims()
-    refused = conditions.take_refusal(claiming(), told, here.now, granular=True)
+    refused = conditions.apply_refusal(claiming(), told, here.now, granular=True)
     assert [(c.type, c.reason) for c in refused.conditions if c.type != "Admitted"] == [
         ("QuotaReserved", "Misconfigured"),
         ("Requeued", "Inadmissible"),
@@ -241,7 +241,7 @@ def test_what_was_refused_is_queued_when_its_template_comes() -> None:
     here = world()
     here.apply(claiming())
     (told,) = here.session.rejected_claims()
-    here.apply(conditions.take_refusal(claiming(), told, here.now))
+    here.apply(conditions.apply_refusal(claiming(), told, here.now))
     here.apply(claims(asks("whole", 3)))
     here.settle()
     assert here.running == {"w"}
@@ -252,9 +252,9 @@ def test_what_waits_is_charged_anew_when_devices_change() -> None:
     here = world(claims(asks("part")), published(device("a", 3)))
     here.apply(claiming())
     here.apply(published(device("a", 3), device("b", 5)))
-    assert here.session.requested("team/w") == {"main": {"gpu-memory": 5}}
+    assert here.session.requests_of("team/w") == {"main": {"gpu-memory": 5}}
     here.apply(published())
-    assert here.session.requested("team/w") == {}
+    assert here.session.requests_of("team/w") == {}
     assert [refusal.workload for refusal in here.session.rejected_claims()] == ["team/w"]
 
 
@@ -274,9 +274,9 @@ def test_new_devices_wake_what_is_parked_and_an_unknown_driver_wakes_nobody() ->
 def test_a_pool_counts_only_when_all_of_its_newest_generation_is_there() -> None:
     here = world(claims(asks("part")), published(device("a", 3)))
     here.apply(claiming(), published(device("b", 1), name="n1", generation=2, of=2))
-    assert here.session.requested("team/w") == {}
+    assert here.session.requests_of("team/w") == {}
     here.apply(published(device("c", 2), name="n2", generation=2, of=2))
-    assert here.session.requested("team/w") == {"main": {"gpu-memory": 2}}
+    assert here.session.requests_of("team/w") == {"main": {"gpu-memory": 2}}
 
 
 def backed(*amounts: int, starting: int = 0, fraction: str = "") -> Workload:
@@ -314,7 +314,7 @@ BACKED: dict[str, Backed] = {
 def test_resources_that_a_device_class_stands_behind(case: Backed) -> None:
     here = world(*case.classes)
     here.apply(case.workload)
-    assert here.session.requested("team/w") == {"main": case.want}
+    assert here.session.requests_of("team/w") == {"main": case.want}
 
 
 FIRST = "spec.podSets[0].template.spec.containers[0]"
@@ -344,15 +344,15 @@ def test_resources_that_cannot_be_paid_for_by_devices(known: DeviceClass, asked:
 def test_without_the_gate_a_class_stands_behind_nothing() -> None:
     here = world(behind("whole"), settings=config(IntegrationExtendedResource=False))
     here.apply(backed(1))
-    assert here.session.requested("team/w") == {"main": {"vendor.example/gpu": 2}}
+    assert here.session.requests_of("team/w") == {"main": {"vendor.example/gpu": 2}}
 
 
 def test_a_class_that_appears_or_goes_changes_what_is_asked_for() -> None:
     here = world()
     here.apply(backed(1), behind("whole"))
-    assert here.session.requested("team/w") == {"main": {"gpus": 2}}
+    assert here.session.requests_of("team/w") == {"main": {"gpus": 2}}
     here.session.delete("device_classes", "whole", here.now)
-    assert here.session.requested("team/w") == {"main": {"vendor.example/gpu": 2}}
+    assert here.session.requests_of("team/w") == {"main": {"vendor.example/gpu": 2}}
 
 
 def test_a_fork_is_told_of_its_own() -> None:
@@ -362,8 +362,8 @@ def test_a_fork_is_told_of_its_own() -> None:
     assert [refusal.workload for refusal in here.session.rejected_claims()] == ["team/w"]
     assert [refusal.workload for refusal in twin.rejected_claims()] == ["team/w"]
     twin.apply(claims(asks("whole")), here.now)
-    assert twin.requested("team/w") == {"main": {"gpus": 1}}
-    assert here.session.requested("team/w") == {}
+    assert twin.requests_of("team/w") == {"main": {"gpus": 1}}
+    assert here.session.requests_of("team/w") == {}
 
 
 def test_what_was_charged_stays_charged_while_it_runs() -> None:

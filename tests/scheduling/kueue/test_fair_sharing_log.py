@@ -22,7 +22,7 @@ def contended(weight: float = 1.0) -> World:
 
 
 def test_every_share_that_was_weighed_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger=fair_sharing_log.LOG.name):
+    with caplog.at_level(logging.DEBUG, logger=fair_sharing_log.LOGGER.name):
         contended().cycle()
     assert list(dict.fromkeys(caplog.messages)) == [
         "fair sharing: 600 against 600 of ClusterQueue b: team/b1 stays (share without it 300);"
@@ -32,7 +32,7 @@ def test_every_share_that_was_weighed_is_told(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_share_without_weight_is_beyond_all_and_nobody_is_judged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger=fair_sharing_log.LOG.name):
+    with caplog.at_level(logging.DEBUG, logger=fair_sharing_log.LOGGER.name):
         contended(weight=0.0).cycle()
     assert list(dict.fromkeys(caplog.messages)) == [
         "fair sharing: +Inf against 600 of ClusterQueue b: no workload of it can pass",
@@ -41,14 +41,14 @@ def test_a_share_without_weight_is_beyond_all_and_nobody_is_judged(caplog: pytes
 
 
 def test_nothing_is_told_otherwise(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger=fair_sharing_log.LOG.name):
+    with caplog.at_level(logging.INFO, logger=fair_sharing_log.LOGGER.name):
         contended().cycle()
     assert caplog.messages == []
 
 
 def test_telling_changes_no_decision(caplog: pytest.LogCaptureFixture) -> None:
     silent = contended().cycle()
-    with caplog.at_level(logging.DEBUG, logger=fair_sharing_log.LOG.name):
+    with caplog.at_level(logging.DEBUG, logger=fair_sharing_log.LOGGER.name):
         assert contended().cycle() == silent
 
 

@@ -6,23 +6,23 @@ from collections.abc import Mapping
 import pytest
 
 from gpuconsole.scheduling.kueue import config as gates
-from gpuconsole.scheduling.kueue.config import DEFAULTS, KueueConfig, RequeuingStrategy, WaitForPodsReady
+from gpuconsole.scheduling.kueue.config import GATE_DEFAULTS, KueueConfig, RequeuingStrategy, WaitForPodsReady
 from tests.support.shared_material import CONFORMANCE
 
 
 def test_every_gate_of_the_release_has_its_default() -> None:
     if CONFORMANCE is None or not CONFORMANCE.is_dir():
         pytest.skip("no conformance data beside the project")
-    assert dict(DEFAULTS) == json.loads((CONFORMANCE / "tables" / "feature_gate_defaults.json").read_text())
+    assert dict(GATE_DEFAULTS) == json.loads((CONFORMANCE / "tables" / "feature_gate_defaults.json").read_text())
 
 
 def test_gates_of_a_stage_are_set_together_unless_named_or_locked() -> None:
-    chosen = gates.resolve({"AllAlpha": True, "PriorityBoost": False, "TASProfileMixed": False})
-    alpha = {name for name, gate in gates.KNOWN.items() if gate.stage is gates.FeatureStage.ALPHA}
+    chosen = gates.resolve_gates({"AllAlpha": True, "PriorityBoost": False, "TASProfileMixed": False})
+    alpha = {name for name, gate in gates.KNOWN_GATES.items() if gate.stage is gates.FeatureStage.ALPHA}
     assert chosen == {**dict.fromkeys(alpha - {"PriorityBoost"}, True), "TASProfileMixed": False}
-    off = gates.resolve({"AllBeta": False})
-    assert {name for name, gate in gates.KNOWN.items() if gate.default and not off.keys() & {name}} == {
-        name for name, gate in gates.KNOWN.items() if gate.stage is gates.FeatureStage.GA
+    off = gates.resolve_gates({"AllBeta": False})
+    assert {name for name, gate in gates.KNOWN_GATES.items() if gate.default and not off.keys() & {name}} == {
+        name for name, gate in gates.KNOWN_GATES.items() if gate.stage is gates.FeatureStage.GA
     }
 
 
@@ -49,7 +49,7 @@ REFUSED: Mapping[str, tuple[dict[str, bool], list[str]]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_names_that_cannot_be_set(name: str) -> None:
     named, want = REFUSED[name]
-    assert [f"{why}; {gates.remedy(gate)}" for gate, why in gates.refusals(named)] == want
+    assert [f"{why}; {gates.gate_remedy(gate)}" for gate, why in gates.gate_refusals(named)] == want
 
 
 CONTRADICTIONS: Mapping[str, tuple[dict[str, bool], list[str]]] = {
@@ -76,15 +76,19 @@ CONTRADICTIONS: Mapping[str, tuple[dict[str, bool], list[str]]] = {
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_gates_need_others(name: str) -> None:
     named, want = CONTRADICTIONS[name]
-    assert [why for _, why in gates.contradictions(named)] == want
+    assert [why for _, why in gates.contradictory_gates(named)] == want
 
 
 def test_pods_have_to_become_ready_unless_the_gate_says_otherwise() -> None:
     settings = WaitForPodsReady(timeout=5, requeuing_strategy=RequeuingStrategy(timestamp="Creation"))
     config = KueueConfig(wait_for_pods_ready=settings)
-    assert (config.pods_ready, settings.recovery, config.requeuing_timestamp) == (settings, 5, "Creation")
+    assert (config.pods_ready_settings, settings.effective_recovery_timeout, config.requeuing_timestamp) == (
+        settings,
+        5,
+        "Creation",
+    )
     off = KueueConfig(wait_for_pods_ready=settings, gates={"DisableWaitForPodsReady": True})
-    assert (off.pods_ready, off.requeuing_timestamp) == (None, "Eviction")
+    assert (off.pods_ready_settings, off.requeuing_timestamp) == (None, "Eviction")
 
 
 OPTIONS: Mapping[str, tuple[str, dict[str, bool] | None, list[str]]] = {
@@ -118,4 +122,4 @@ OPTIONS: Mapping[str, tuple[str, dict[str, bool] | None, list[str]]] = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_gates_are_given_as_an_option_or_in_the_file(name: str) -> None:
     text, named, want = OPTIONS[name]
-    assert gates.problems(text, named) == want
+    assert gates.gate_errors(text, named) == want

@@ -8,7 +8,7 @@ import pytest
 
 from gpuconsole.model.events import Refuse
 from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceGroup
-from gpuconsole.scheduling.kueue.conditions import admit, reserve
+from gpuconsole.scheduling.kueue.conditions import reserve_quota, sync_admitted
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.messages import without_amounts
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
@@ -39,17 +39,17 @@ def story(
             happen(world, queues, step, draw)
             settles = step % 4 == 3
             for _ in range(MOST if settles else draw.randint(0, 3)):
-                cycle = world.cycle() if world.session.has_active else []
+                cycle = world.cycle() if world.session.has_heads else []
                 decided.append([decision for decision in cycle if not isinstance(decision, Refuse)])
                 refusals += sum(isinstance(decision, Refuse) for decision in cycle)
                 if not world.session.has_progressed:
                     break
             if settles:
-                queued = (world.session.pending(name) for name in world.session.setup.queues)
+                queued = (world.session.pending_workloads(name) for name in world.session.compiled_config.queues)
                 decided.append([[(waits.workload.key, waits.inadmissible) for waits in queue] for queue in queued])
                 decided.append(world.session.has_progressed)
                 heard.append({name: world.message(name) for name in sorted(world.workloads)})
-    closed = [queue.closed for _, queue in sorted(world.session.dump().queues.items())]
+    closed = [queue.inadmissible_classes for _, queue in sorted(world.session.dump().queues.items())]
     return decided, heard, refusals, closed
 
 
@@ -121,9 +121,9 @@ def test_one_who_may_evict_more_than_those_behind_is_tried_when_that_helps() -> 
     world = crowded(("huge", 16, 2), ("eager", 4, 2), ("meek", 4, 0))
     admission = world.workloads["strong"].admission
     assert admission is not None
-    weak = reserve(workload("weak", "b", 4, priority=1), admission, world.now)
+    weak = reserve_quota(workload("weak", "b", 4, priority=1), admission, world.now)
     world.finish("strong", wake=False)
-    world.apply(admit(weak, world.now))
+    world.apply(sync_admitted(weak, world.now))
     world.session.requeue_inadmissible(world.now)
     with patch.object(
         world.session, "run_cycle", partial(world.session.run_cycle, report=ReportRefusals.CHANGED_REASON)

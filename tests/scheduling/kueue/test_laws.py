@@ -18,7 +18,7 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
-from gpuconsole.scheduling.kueue.processing import propose
+from gpuconsole.scheduling.kueue.processing import compute_nomination
 from gpuconsole.scheduling.kueue.session import KueueSession
 from tests.support.kueue_cluster import ANY, GPU, LOWER, NEVER, World, cohort, pods, queue, workload
 
@@ -86,7 +86,7 @@ def build(cluster: Cluster) -> World:
 
 def excess(session: KueueSession) -> list[int]:
     """By how much each root uses more than its quota, per flavor."""
-    usage = session.tree
+    usage = session.usage_tree
     roots = [n for n, parent in enumerate(usage.tree.parent) if parent < 0]
     return [-usage.available(node, column) for node in roots for column in range(usage.tree.width)]
 
@@ -114,10 +114,10 @@ def test_the_books_are_those_of_a_session_built_from_the_workloads(
             world.finish(min(world.running))
     rebuilt = build(cluster)
     rebuilt.apply(*world.workloads.values())
-    assert rebuilt.session.tree.usage == world.session.tree.usage
+    assert rebuilt.session.usage_tree.usage == world.session.usage_tree.usage
     for name in NAMES:
-        waiting = {p.workload.name for p in world.session.pending(name)}
-        assert waiting == {p.workload.name for p in rebuilt.session.pending(name)}
+        waiting = {p.workload.name for p in world.session.pending_workloads(name)}
+        assert waiting == {p.workload.name for p in rebuilt.session.pending_workloads(name)}
 
 
 @quick
@@ -149,7 +149,7 @@ def test_a_fork_is_independent_and_decides_alike(
             world.apply(*after)
     assert twin.run_cycle(world.now - 2_000_000) == decided[0]
     assert third.run_cycle(world.now - 2_000_000) == decided[0]
-    assert twin.tree.usage == third.tree.usage
+    assert twin.usage_tree.usage == third.usage_tree.usage
 
 
 @quick
@@ -165,11 +165,11 @@ def test_looking_for_flavors_and_victims_leaves_the_books_as_they_are(
     context = state.context()
     before = context.snapshot.usage.usage[:]
     for name in NAMES:
-        for waiting in world.session.pending(name):
+        for waiting in world.session.pending_workloads(name):
             request = state.workload_index.get(waiting.workload.key)
             assert isinstance(request, WorkloadRequest)
-            first = propose(context, state.setup.queues[name], request)
-            again = propose(context, state.setup.queues[name], request)
+            first = compute_nomination(context, state.setup.queues[name], request)
+            again = compute_nomination(context, state.setup.queues[name], request)
             assert context.snapshot.usage.usage == before
             assert [target.holding.key for target in first[1]] == [target.holding.key for target in again[1]]
             assert first[0].message == again[0].message
@@ -218,7 +218,7 @@ def test_everybody_who_waits_is_in_exactly_one_place(cluster: Cluster, work: tup
     for one in work:
         world.apply(one)
         world.cycle()
-        found = [p.workload.name for name in NAMES for p in world.session.pending(name)]
+        found = [p.workload.name for name in NAMES for p in world.session.pending_workloads(name)]
         assert sorted(found) == sorted(set(world.workloads) - world.running)
 
 
@@ -237,7 +237,7 @@ def test_who_is_parked_and_came_or_changed_is_named_in_a_fork_too(
             world.finish(min(world.running))
         twin = world.session.fork()
         news = world.session.newly_inadmissible()
-        parked = {p.workload.key for name in NAMES for p in world.session.pending(name) if p.inadmissible}
+        parked = {p.workload.key for name in NAMES for p in world.session.pending_workloads(name) if p.inadmissible}
         due = {key for key in parked if named.get(key) is not world.workloads[key.removeprefix("team/")]}
         assert due <= set(news) <= parked
         assert sorted(twin.newly_inadmissible()) == sorted(set(news)) == sorted(news)

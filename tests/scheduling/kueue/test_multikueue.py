@@ -7,14 +7,14 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.workloads import Admission, CheckState, Condition, Workload
 from gpuconsole.scheduling.kueue.config import MultiKueueSettings
 from gpuconsole.scheduling.kueue.multikueue import (
-    ROUND,
+    ROUND_DURATION,
+    ClusterNomination,
     MultiKueueActions,
     MultiKueueGroup,
-    Nomination,
-    all_at_once,
-    incremental,
+    next_actions,
+    nominate_all,
+    nominate_incrementally,
     skips_nomination,
-    step,
 )
 
 NOW = 100 * MINUTE
@@ -37,7 +37,7 @@ LOST_AFTER = MultiKueueSettings().worker_lost_timeout
 STEPS = {
     "without quota there are no copies": (
         MultiKueueGroup(local=replace(WAITS, conditions=()), check=CHECK, copies={"east": copy(), "west": None}),
-        MultiKueueActions(remove=("east",)),
+        MultiKueueActions(delete_copies=("east",)),
     ),
     "with quota it is offered": (
         MultiKueueGroup(local=WAITS, check=CHECK, copies={"east": None, "west": None}),
@@ -60,7 +60,7 @@ STEPS = {
         MultiKueueActions(
             check=replace(CHECK, state="Ready", message='The workload was admitted on "west"'),
             cluster="west",
-            remove=("east",),
+            delete_copies=("east",),
         ),
     ),
     "it is done when its copy is": (
@@ -98,14 +98,14 @@ STEPS = {
             check=CHECK,
             copies={"east": copy("Admitted")},
         ),
-        MultiKueueActions(stop=("east", "Evicted on manager: for urgent")),
+        MultiKueueActions(deactivate=("east", "Evicted on manager: for urgent")),
     ),
     "a lost cluster is waited for": (
-        MultiKueueGroup(local=RUNS, check=READY, copies={"west": None}, lost={"east": NOW - MINUTE}),
-        MultiKueueActions(again=NOW - MINUTE + LOST_AFTER),
+        MultiKueueGroup(local=RUNS, check=READY, copies={"west": None}, unreachable={"east": NOW - MINUTE}),
+        MultiKueueActions(reconcile_at=NOW - MINUTE + LOST_AFTER),
     ),
     "and given up": (
-        MultiKueueGroup(local=RUNS, check=READY, copies={"west": None}, lost={"east": NOW - LOST_AFTER}),
+        MultiKueueGroup(local=RUNS, check=READY, copies={"west": None}, unreachable={"east": NOW - LOST_AFTER}),
         MultiKueueActions(check=replace(READY, state="Retry", message='Admitting remote lost, Previously: "Ready"')),
     ),
     "a copy that is gone from a cluster that answers is not waited for": (
@@ -119,22 +119,22 @@ STEPS = {
 
 @pytest.mark.parametrize(("group", "moves"), STEPS.values(), ids=STEPS)
 def test_one_step(group: MultiKueueGroup, moves: MultiKueueActions) -> None:
-    assert step(group, NOW, LOST_AFTER) == moves
+    assert next_actions(group, NOW, LOST_AFTER) == moves
 
 
 def test_each_round_adds_a_few_clusters_and_keeps_the_others() -> None:
     remotes = ("e", "d", "c", "b", "a")
-    first = incremental((), remotes, started=None, now=NOW, step=2)
-    assert first == Nomination(clusters=("e", "d"), started=NOW, again=NOW + ROUND + 1)
-    waiting = incremental(first.clusters, remotes, started=NOW, now=NOW + ROUND, step=2)
+    first = nominate_incrementally((), remotes, started=None, now=NOW, step_size=2)
+    assert first == ClusterNomination(clusters=("e", "d"), started=NOW, next_round=NOW + ROUND_DURATION + 1)
+    waiting = nominate_incrementally(first.clusters, remotes, started=NOW, now=NOW + ROUND_DURATION, step_size=2)
     assert waiting == first
-    later = NOW + ROUND + 1
-    second = incremental(first.clusters, remotes, started=NOW, now=later, step=2, in_order=False)
+    later = NOW + ROUND_DURATION + 1
+    second = nominate_incrementally(first.clusters, remotes, started=NOW, now=later, step_size=2, config_order=False)
     assert second.clusters == ("e", "d", "a", "b")
-    last = incremental(("e", "d", "c"), remotes, started=NOW, now=later, step=3)
-    assert last == Nomination(clusters=(*remotes[:3], "b", "a"), started=later, again=None)
-    assert incremental(remotes, remotes, started=NOW, now=later, step=2).exhausted
-    assert all_at_once(remotes) == Nomination(clusters=remotes)
+    last = nominate_incrementally(("e", "d", "c"), remotes, started=NOW, now=later, step_size=3)
+    assert last == ClusterNomination(clusters=(*remotes[:3], "b", "a"), started=later, next_round=None)
+    assert nominate_incrementally(remotes, remotes, started=NOW, now=later, step_size=2).exhausted
+    assert nominate_all(remotes) == ClusterNomination(clusters=remotes)
 
 
 def test_only_a_pending_check_of_a_workload_that_runs_nowhere_is_offered() -> None:

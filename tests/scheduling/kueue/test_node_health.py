@@ -13,7 +13,7 @@ from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.topology.domains import NodeChange, node_changes
-from gpuconsole.scheduling.kueue.topology.node_failures import NodeFailureActions, NodeFailureInputs, examine
+from gpuconsole.scheduling.kueue.topology.node_failures import NodeFailureActions, NodeFailureInputs, examine_node
 
 NOW = 1000 * SECOND
 TAINT = Taint("broken", effect="NoExecute")
@@ -75,7 +75,7 @@ CASES: dict[str, Case] = {
         LONG_DOWN, ONE, (RUNS,), LOST, {"TASReplaceNodeDueToNotReadyOverFixedTime": True}
     ),
     "without a look at pods only time decides": Case(LONG_DOWN, ONE, (RUNS,), LOST, BY_TIME),
-    "and it is waited for": Case(DOWN, ONE, (DONE,), NodeFailureActions(again=20 * SECOND), BY_TIME),
+    "and it is waited for": Case(DOWN, ONE, (DONE,), NodeFailureActions(reconcile_after=20 * SECOND), BY_TIME),
     "a taint counts when the pods are gone": Case(TAINTED, ONE, (DONE,), LOST),
     "not while they run": Case(TAINTED, ONE, (RUNS,), NOTHING),
     "at once without a look at pods": Case(TAINTED, ONE, (RUNS,), LOST, BY_TIME),
@@ -89,11 +89,11 @@ CASES: dict[str, Case] = {
     "a mild taint is none": Case(replace(FINE, taints=(Taint("a", effect="PreferNoSchedule"),)), ONE, (), NOTHING),
     "taints may be ignored": Case(TAINTED, ONE, (), NOTHING, {"TASReplaceNodeOnNodeTaints": False}),
     "a pod that waits for a tainted node will not come to it": Case(
-        TAINTED, ONE, (STUCK,), NodeFailureActions(LOST.changed, to_fail=(STUCK,))
+        TAINTED, ONE, (STUCK,), NodeFailureActions(LOST.changed, pods_to_fail=(STUCK,))
     ),
     "one that is still gated waits on": Case(TAINTED, ONE, (replace(STUCK, gates=("kueue.x-k8s.io/topology",)),), LOST),
     "a pod that waits for a node which is no place of it any more": Case(
-        FINE, workload("y"), (STUCK,), NodeFailureActions(to_fail=(STUCK,))
+        FINE, workload("y"), (STUCK,), NodeFailureActions(pods_to_fail=(STUCK,))
     ),
     "a node that came back is not lost any more": Case(
         FINE, workload("x", lost=("x",)), (), NodeFailureActions((ONE,))
@@ -125,13 +125,13 @@ def test_what_is_done_about_a_node(case: Case) -> None:
     known = NodeFailureInputs(
         {case.workload.key: case.workload}, case.pods, {"f": ResourceFlavor(name="f")}, KueueConfig(gates=case.gates)
     )
-    assert examine("x", case.node, known, NOW) == case.want
+    assert examine_node("x", case.node, known, NOW) == case.want
 
 
 def test_a_flavor_tolerates_for_its_pods() -> None:
     flavor = ResourceFlavor(name="f", tolerations=(FOREVER,))
     known = NodeFailureInputs({"team/w": ONE}, (), {"f": flavor}, KueueConfig())
-    assert examine("x", TAINTED, known, NOW) == NOTHING
+    assert examine_node("x", TAINTED, known, NOW) == NOTHING
 
 
 def test_only_changes_that_scheduling_looks_at_are_changes() -> None:

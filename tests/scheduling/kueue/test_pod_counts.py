@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.podset import counts_of, is_fewer, reclaim, with_counts
+from gpuconsole.scheduling.kueue.podset import counts_of, is_fewer, with_counts, with_reclaimable_pods
 
 ELASTIC = Workload(name="w", pod_sets=(PodSet(name="driver"), PodSet(name="workers", count=5)))
 
@@ -22,7 +22,7 @@ def test_fewer_pods_in_one_pod_set_are_fewer_pods() -> None:
 
 def test_no_more_pods_are_done_than_there_are() -> None:
     shrunk = with_counts(replace(ELASTIC, reclaimable={"workers": 4}), {"workers": 3})
-    assert reclaim(shrunk, shrunk.reclaimable).reclaimable == {"workers": 3}
-    assert reclaim(shrunk, {"workers": 1, "unknown": 7}).reclaimable == {"workers": 1, "unknown": 7}
-    told = reclaim(ELASTIC, {"workers": 2})
-    assert reclaim(told, {"workers": 2}) is told
+    assert with_reclaimable_pods(shrunk, shrunk.reclaimable).reclaimable == {"workers": 3}
+    assert with_reclaimable_pods(shrunk, {"workers": 1, "unknown": 7}).reclaimable == {"workers": 1, "unknown": 7}
+    told = with_reclaimable_pods(ELASTIC, {"workers": 2})
+    assert with_reclaimable_pods(told, {"workers": 2}) is told

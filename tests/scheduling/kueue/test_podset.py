@@ -14,9 +14,9 @@ from gpuconsole.scheduling.kueue.podset import (
     UNCONSTRAINED,
     Additions,
     Conflict,
-    additions_of,
+    additions_by_pod_set,
+    apply_additions,
     from_assignment,
-    merge,
 )
 
 SPOT = Toleration("spot", "Exists")
@@ -62,7 +62,7 @@ def test_what_is_there_already_is_not_repeated() -> None:
         tolerations=(SPOT, Toleration("dedicated")),
         scheduling_gates=("mine", TOPOLOGY_GATE),
     )
-    assert merge(TEMPLATE, added) == replace(
+    assert apply_additions(TEMPLATE, added) == replace(
         TEMPLATE,
         labels={"app": "train", "team": "ml"},
         node_selector={"zone": "a", "gpu": "a100"},
@@ -82,17 +82,17 @@ CONFLICTS = {
 def test_another_value_of_the_same_name_is_a_conflict(what: str) -> None:
     added, conflict = CONFLICTS[what]
     with pytest.raises(Conflict, match=f"^invalid admission check PodSetUpdate: conflict for {what}: {conflict}$"):
-        merge(TEMPLATE, added)
+        apply_additions(TEMPLATE, added)
 
 
 def test_a_new_slice_of_an_elastic_job_takes_over_the_names_of_the_old_one() -> None:
     template = PodTemplate(annotations={SLICE_NAME: "old", "kueue.x-k8s.io/workload": "old"})
     names = {SLICE_NAME: "new", "kueue.x-k8s.io/workload": "new"}
-    assert merge(template, Additions(annotations=names)).annotations == names
+    assert apply_additions(template, Additions(annotations=names)).annotations == names
     with pytest.raises(Conflict):
-        merge(template, Additions(annotations=names), elastic=False)
+        apply_additions(template, Additions(annotations=names), elastic=False)
     with pytest.raises(Conflict):
-        merge(template, Additions(annotations={"kueue.x-k8s.io/workload": "new"}))
+        apply_additions(template, Additions(annotations={"kueue.x-k8s.io/workload": "new"}))
 
 
 def admitted(*checks: CheckState) -> Workload:
@@ -110,7 +110,7 @@ def test_pods_are_told_where_they_belong_and_what_checks_add() -> None:
     update = PodSetUpdate(name="main", node_selector={"booked": "yes"}, labels={"prov": "1"})
     other = PodSetUpdate(name="other", node_selector={"booked": "no"})
     workload = admitted(CheckState(name="prov", state="Ready", updates=(other, update)))
-    assert [added for _, _, added in additions_of(workload, FLAVORS, KueueConfig())] == [
+    assert [added for _, _, added in additions_by_pod_set(workload, FLAVORS, KueueConfig())] == [
         Additions(
             labels={
                 "kueue.x-k8s.io/podset": "main",
@@ -129,4 +129,4 @@ def test_a_check_that_wants_other_nodes_than_the_flavor_is_named() -> None:
     update = PodSetUpdate(name="main", node_selector={"gpu": "h100"})
     workload = admitted(CheckState(name="prov", state="Ready", updates=(update,)))
     with pytest.raises(Conflict, match=r'^in admission check "prov": invalid admission check PodSetUpdate: '):
-        list(additions_of(workload, FLAVORS, KueueConfig()))
+        list(additions_by_pod_set(workload, FLAVORS, KueueConfig()))

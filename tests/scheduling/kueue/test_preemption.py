@@ -300,7 +300,7 @@ def test_a_victim_is_asked_to_go_once_and_holds_its_quota_until_it_is_gone() -> 
     world = World(queue("a", 4, within=LOWER)).run(workload("low", "a", 4), admitted=True)
     world.apply(workload("new", "a", 4, priority=9))
     assert victims(world.session.run_cycle(world.now)) == {"low": OWN}
-    world.apply(conditions.evict(world.workloads["low"], "Preempted", "", world.now))
+    world.apply(conditions.mark_evicted(world.workloads["low"], "Preempted", "", world.now))
     again = world.session.run_cycle(world.now + SECOND)
     assert (victims(again), list(refused(again))) == ({}, ["new"])
     assert world.session.available("a", "f", "nvidia.com/gpu") == 0

@@ -11,7 +11,7 @@ FAIR = KueueConfig(fair_sharing=True)
 def choices(world: World) -> list[PreemptionTrace | None]:
     """Those of the next cycle's preemptions."""
     world.now += 1
-    decisions = world.session.run_cycle(world.now, choices=True)
+    decisions = world.session.run_cycle(world.now, with_traces=True)
     return [decision.choice for decision in decisions if isinstance(decision, Preempt)]
 
 
@@ -110,7 +110,7 @@ def test_telling_changes_no_decision() -> None:
     silent, told = contended(), contended()
     bare = [
         Preempt(d.workload, d.by, d.rule, d.message) if isinstance(d, Preempt) else d
-        for d in told.session.run_cycle(told.now, choices=True)
+        for d in told.session.run_cycle(told.now, with_traces=True)
     ]
     assert bare == silent.session.run_cycle(silent.now)
 

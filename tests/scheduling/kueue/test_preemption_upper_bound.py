@@ -10,7 +10,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import classical
 from gpuconsole.scheduling.kueue.preemption.classical import classical_targets
-from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch, cannot_fit
+from gpuconsole.scheduling.kueue.preemption.search import PreemptionSearch, cannot_fit_by_preemption
 from tests.support.kueue_cluster import ANY, LOWER, NEVER, World, cohort, queue, workload
 
 LIMITS = st.one_of(st.none(), st.integers(0, 6))
@@ -51,7 +51,7 @@ def world_of(
 
 def removable(search: PreemptionSearch) -> bool:
     """True if the search, made in full, ends with victims."""
-    with patch.object(classical, "cannot_fit", lambda search: False):
+    with patch.object(classical, "cannot_fit_by_preemption", lambda search: False):
         return bool(classical_targets(search))
 
 
@@ -69,20 +69,20 @@ def test_no_victims_are_missed(
     priority: int,
 ) -> None:
     world = world_of(queues, running)
-    state = world.session._settled
+    state = world.session._apply_noted_changes
     context = state.context()
     column = state.setup.tree.numbers["f", "nvidia.com/gpu"]
     for name, rules in state.setup.queues.items():
         preemptor: Workload = workload("p", name, size, priority=priority, created=2)
         request = WorkloadRequest(preemptor, 10_000, name, state.config)
         search = PreemptionSearch(context, rules, request, frozenset((column,)), [(column, size)])
-        assert not (cannot_fit(search) and removable(search))
+        assert not (cannot_fit_by_preemption(search) and removable(search))
 
 
 def test_a_tree_that_could_only_give_too_little_is_known_at_once() -> None:
     world = World(cohort("c"), queue("a", 4, cohort="c", reclaim=ANY), queue("b", 4, cohort="c"))
     world.run(workload("over", "b", 3), workload("more", "b", 3), admitted=True)
-    state = world.session._settled
+    state = world.session._apply_noted_changes
     column = state.setup.tree.numbers["f", "nvidia.com/gpu"]
     request = WorkloadRequest(workload("p", "a", 8), 10_000, "a", state.config)
 
@@ -94,7 +94,7 @@ def test_a_tree_that_could_only_give_too_little_is_known_at_once() -> None:
     # Once one of b's workloads is gone, b borrows nothing and keeps the other one: 5 of 8 can be had, 4 of them without
     # borrowing. The bound does not know of that, but that the last to go leaves b at most 2 below its quota.
     assert [size for size in range(1, 9) if not removable(asked(size))] == [5, 6, 7, 8]
-    assert [size for size in range(1, 9) if cannot_fit(asked(size))] == [7, 8]
+    assert [size for size in range(1, 9) if cannot_fit_by_preemption(asked(size))] == [7, 8]
 
 
 def test_a_queue_that_borrows_has_nobody_to_hope_for_but_its_own() -> None:
@@ -105,7 +105,7 @@ def test_a_queue_that_borrows_has_nobody_to_hope_for_but_its_own() -> None:
         queue("d", 4, cohort="c"),
     )
     world.run(workload("mine", "a", 2), workload("own", "a", 3, priority=1), workload("over", "b", 6), admitted=True)
-    state = world.session._settled
+    state = world.session._apply_noted_changes
     column = state.setup.tree.numbers["f", "nvidia.com/gpu"]
     request = WorkloadRequest(workload("p", "a", 1, priority=1), 10_000, "a", state.config)
 
@@ -116,4 +116,4 @@ def test_a_queue_that_borrows_has_nobody_to_hope_for_but_its_own() -> None:
 
     # One is free, two more come with the only workload of lower priority: b borrows, but so does a.
     assert [size for size in range(2, 6) if not removable(asked(size))] == [4, 5]
-    assert [size for size in range(2, 6) if cannot_fit(asked(size))] == [4, 5]
+    assert [size for size in range(2, 6) if cannot_fit_by_preemption(asked(size))] == [4, 5]

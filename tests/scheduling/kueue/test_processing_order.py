@@ -57,7 +57,7 @@ def reserve(world: World, name: str) -> Workload:
     """Let a workload with an open admission check get its quota."""
     world.apply(replace(world.workloads[name], checks=(CheckState(name="check", state="Pending"),)))
     (decision,) = world.session.run_cycle(world.now)
-    reserved = conditions.reserve(world.workloads[name], decision.admission, world.now)  # type: ignore[union-attr]
+    reserved = conditions.reserve_quota(world.workloads[name], decision.admission, world.now)  # type: ignore[union-attr]
     world.apply(reserved)
     return reserved
 
@@ -65,7 +65,7 @@ def reserve(world: World, name: str) -> Workload:
 def test_steady_usage_of_ten_is_consumed_little_by_little() -> None:
     ledger, seen = afs_usage.LocalQueueUsage(updated=0), []
     for sample in range(1, 4):
-        ledger = afs_usage.sampled(ledger, {GPU: 10 * UNIT}, sample * 5 * MINUTE, 10 * MINUTE)
+        ledger = afs_usage.with_sample(ledger, {GPU: 10 * UNIT}, sample * 5 * MINUTE, 10 * MINUTE)
         seen.append(round(ledger.consumed[GPU] / UNIT, 2))
     assert seen == [2.93, 5.0, 6.46]
 
@@ -73,17 +73,17 @@ def test_steady_usage_of_ten_is_consumed_little_by_little() -> None:
 def test_what_fades_ends_at_zero() -> None:
     ledger = afs_usage.LocalQueueUsage(updated=0, consumed={GPU: 3})
     for sample in range(1, 4):
-        ledger = afs_usage.sampled(ledger, {}, sample * MINUTE, 10 * MINUTE)
+        ledger = afs_usage.with_sample(ledger, {}, sample * MINUTE, 10 * MINUTE)
     assert ledger.consumed == {GPU: 0}
 
 
 def test_a_clock_that_was_ahead_is_waited_for() -> None:
     ledger = afs_usage.LocalQueueUsage(updated=9 * MINUTE, consumed={GPU: UNIT})
-    assert afs_usage.sampled(ledger, {GPU: 8 * UNIT}, 5 * MINUTE, 10 * MINUTE) == ledger
+    assert afs_usage.with_sample(ledger, {GPU: 8 * UNIT}, 5 * MINUTE, 10 * MINUTE) == ledger
 
 
 def test_without_a_half_life_nothing_is_remembered() -> None:
-    assert afs_usage.sampled(
+    assert afs_usage.with_sample(
         afs_usage.LocalQueueUsage(updated=0, consumed={GPU: 5}), {GPU: 9}, 9, 0
     ) == afs_usage.LocalQueueUsage(updated=9)
 
@@ -140,7 +140,7 @@ def test_usage_weighs_resources() -> None:
     state.local_queue_usage["team/b"] = replace(
         state.local_queue_usage["team/b"], consumed={GPU: 4 * UNIT, "cpu": 99 * UNIT, "memory": UNIT}
     )
-    assert (state.used_lately("team/a"), state.used_lately("team/b")) == (3.0, 3.0)
+    assert (state.recent_usage_of("team/a"), state.recent_usage_of("team/b")) == (3.0, 3.0)
 
 
 def test_an_admission_is_consumed_at_once() -> None:
@@ -191,7 +191,7 @@ def test_a_preemptor_stays_first_within_its_local_queue_only() -> None:
     full.apply(door("equal", used=1), workload("rival", "equal", priority=99))
     full.session.delete("workloads", "team/newcomer", full.now)
     assert full.waiting("q") == ["preemptor", "rival", "later"]
-    head = full.session._settled.workload_index.queue("q").head(full.session._state.used_lately)
+    head = full.session._apply_noted_changes.workload_index.queue("q").head(full.session._state.recent_usage_of)
     assert head is not None
     assert head.workload.name == "preemptor"
 
@@ -218,7 +218,7 @@ def test_a_reservation_costs_a_penalty_until_the_workload_is_admitted() -> None:
     full.apply(workload("b", "one", created=2), workload("c", "two", created=3))
     assert full.waiting("q") == ["c", "b"]
     full.apply(replace(reserved, checks=(CheckState(name="check", state="Ready"),)))
-    full.apply(conditions.admit(full.workloads["a"], full.now))
+    full.apply(conditions.sync_admitted(full.workloads["a"], full.now))
     assert (pending(full), consumed(full)) == ({}, {"one": round(4 * ALPHA, 3)})
     full.apply(replace(full.workloads["a"], labels={"seen": "twice"}))
     assert consumed(full) == {"one": round(4 * ALPHA, 3)}
@@ -228,7 +228,7 @@ def test_a_penalty_is_paid_for_declared_resources_only_where_others_need_no_quot
     loose = world(door("one"), ignore_undeclared=True)
     loose.apply(workload("a", "one", pod_sets=(pods(1, 4, cpu=8000),)))
     reserve(loose, "a")
-    assert loose.session._state.local_queue_usage["team/one"].penalty.keys() == {GPU}
+    assert loose.session._state.local_queue_usage["team/one"].total_penalty.keys() == {GPU}
 
 
 def test_elsewhere_a_reservation_costs_nothing() -> None:
@@ -243,7 +243,7 @@ def test_a_workload_that_is_stopped_as_it_is_admitted_is_charged_for_nothing_mor
     full.apply(workload("a", "one"))
     reserved = reserve(full, "a")
     ready = replace(reserved, checks=(CheckState(name="check", state="Ready"),), active=False)
-    full.apply(conditions.admit(ready, full.now))
+    full.apply(conditions.sync_admitted(ready, full.now))
     assert (pending(full), consumed(full)) == ({"a": round(ALPHA, 3)}, {})
 
 
@@ -278,7 +278,7 @@ def test_whether_a_penalty_stays_when_the_workload_was(case: str) -> None:
         full.apply(before)
     else:
         reserved = reserve(full, "a")
-        released = conditions.release(conditions.evict(reserved, "Preempted", "", full.now), full.now)
+        released = conditions.release_quota(conditions.mark_evicted(reserved, "Preempted", "", full.now), full.now)
         match end:
             case "finish":
                 full.finish("a")
@@ -301,37 +301,37 @@ def test_samples_follow_what_runs_and_what_ran() -> None:
     full.run(workload("a", "one", gpus=8))
     admitted = full.now
     full.now += SECOND
-    full.session.sample(full.now)
+    full.session.take_due_samples(full.now)
     assert full.session.next_sample == admitted + 5 * MINUTE
     first = consumed(full)["one"]
     full.now = admitted + 5 * MINUTE
     full.session.afs_usage_changes()
-    full.session.sample(full.now)
+    full.session.take_due_samples(full.now)
     assert [lately.local_queue for lately in full.session.afs_usage_changes()] == ["team/one"]
     second = consumed(full)["one"]
     assert second == pytest.approx(first * (1 - ALPHA) + 8 * ALPHA, abs=0.01)
     full.finish("a")
     full.apply(workload("waits", "idle", gpus=9))
     full.now += 5 * MINUTE
-    full.session.sample(full.now)
+    full.session.take_due_samples(full.now)
     assert consumed(full)["one"] == pytest.approx(second * (1 - ALPHA), abs=0.01)
 
 
 def test_a_cluster_at_rest_is_not_looked_at_and_fades_all_the_same() -> None:
     rest = world(door("one", used=8))
     rest.now += SECOND
-    rest.session.sample(rest.now)
+    rest.session.take_due_samples(rest.now)
     assert rest.session.next_sample is None
     rest.now += 23 * MINUTE
     rest.apply(workload("a", "one"))
-    assert rest.session._state.used_lately("team/one") == pytest.approx(8 * 0.5**2, abs=0.001)
+    assert rest.session._state.recent_usage_of("team/one") == pytest.approx(8 * 0.5**2, abs=0.001)
 
 
 def test_a_stopped_local_queue_is_not_looked_at() -> None:
     stopped = world(door("one", used=8))
     stopped.apply(workload("a", "one"), replace(door("one", used=8), stop_policy=StopPolicy.HOLD))
     stopped.now += 5 * MINUTE
-    stopped.session.sample(stopped.now)
+    stopped.session.take_due_samples(stopped.now)
     assert consumed(stopped) == {"one": 8.0}
 
 
@@ -354,9 +354,9 @@ def test_a_local_queue_that_went_is_forgotten() -> None:
 
 def test_a_status_that_changed_is_no_new_configuration() -> None:
     same = world(door("one"))
-    setup = same.session._settled.setup
+    setup = same.session._apply_noted_changes.setup
     same.apply(replace(door("one", used=3), sampled=same.now))
-    assert same.session._settled.setup is setup
+    assert same.session._apply_noted_changes.setup is setup
 
 
 def test_a_fork_and_a_saved_session_charge_on_alone() -> None:
@@ -370,7 +370,7 @@ def test_a_fork_and_a_saved_session_charge_on_alone() -> None:
         saved.apply(thing)
     saved.session.load(memory)
     full.finish("a")
-    full.session.sample(full.now + MINUTE * 5)
+    full.session.take_due_samples(full.now + MINUTE * 5)
     assert pending(full) == {}
     assert (consumed(saved), pending(saved), saved.session.next_sample) == known
     saved.session = fork

@@ -21,13 +21,13 @@ from gpuconsole.scheduling.kueue.provisioning import (
     ProvisioningEvent,
     ProvisioningObjects,
     ProvisioningResult,
-    activity,
+    active_condition,
     attempt_of,
     config_of,
     is_needed,
-    needed,
     reconcile,
     request_name,
+    requested_pods,
     template_name,
 )
 
@@ -85,9 +85,9 @@ def test_a_workload_with_quota_asks_for_its_pods_where_its_flavor_is() -> None:
     )
     assert reconcile(TRAIN, around(), 7) == ProvisioningResult(
         workload=TRAIN,
-        made=(FIRST,),
+        created=(FIRST,),
         templates=(template,),
-        notices=(ProvisioningEvent("ProvisioningRequestCreated", 'Created ProvisioningRequest: "train-dws-1"'),),
+        events=(ProvisioningEvent("ProvisioningRequestCreated", 'Created ProvisioningRequest: "train-dws-1"'),),
     )
 
 
@@ -106,7 +106,7 @@ def test_nothing_is_asked_before_there_is_quota() -> None:
 
 def test_annotations_of_the_workload_are_passed_on_as_parameters() -> None:
     annotated = replace(TRAIN, annotations={"provreq.kueue.x-k8s.io/zone": "b", "other": "x"})
-    (request,) = reconcile(annotated, around(), 7).made
+    (request,) = reconcile(annotated, around(), 7).created
     assert request.parameters == {"maxRun": "24h", "zone": "b"}
 
 
@@ -149,7 +149,7 @@ def test_the_answer_decides_the_check(request_: ProvisioningRequest, state: Chec
     outcome = reconcile(TRAIN, around(request_), 7)
     moved = replace(state, since=None if state.state == "Pending" else 7)
     assert outcome.workload == replace(TRAIN, checks=(moved,))
-    assert (outcome.made, outcome.dropped) == ((), ())
+    assert (outcome.created, outcome.deleted) == ((), ())
 
 
 def test_delays_double_up_to_the_longest_and_the_fourth_failure_rejects() -> None:
@@ -165,9 +165,9 @@ def test_delays_double_up_to_the_longest_and_the_fourth_failure_rejects() -> Non
 def test_after_a_failure_the_next_attempt_is_made_when_the_workload_has_its_quota_again() -> None:
     failed = said("Failed", "no room")
     again = reconcile(with_check(retry_count=1), around(failed), 9)
-    assert [request.name for request in again.made] == ["train-dws-2"]
+    assert [request.name for request in again.created] == ["train-dws-2"]
     kept = reconcile(with_check(retry_count=1), around(), 9)
-    assert [request.name for request in kept.made] == ["train-dws-2"], "the check remembers attempts that are gone"
+    assert [request.name for request in kept.created] == ["train-dws-2"], "the check remembers attempts that are gone"
 
 
 def test_a_booking_that_expires_while_the_workload_runs_is_of_no_concern() -> None:
@@ -179,13 +179,13 @@ def test_a_booking_that_expires_while_the_workload_runs_is_of_no_concern() -> No
 
 def test_requests_go_when_the_workload_is_evicted_or_ends_or_the_config_asks_for_something_else() -> None:
     evicted = TRAIN.with_condition(Condition("Evicted", True, "Preempted"))
-    assert reconcile(evicted, around(FIRST), 9) == ProvisioningResult(workload=evicted, dropped=("ml/train-dws-1",))
+    assert reconcile(evicted, around(FIRST), 9) == ProvisioningResult(workload=evicted, deleted=("ml/train-dws-1",))
     assert reconcile(evicted, around(FIRST), 9, clean_up=False) == ProvisioningResult(workload=evicted)
     finished = TRAIN.with_condition(Condition("Finished", True))
-    assert reconcile(finished, around(FIRST), 9) == ProvisioningResult(workload=finished, dropped=("ml/train-dws-1",))
+    assert reconcile(finished, around(FIRST), 9) == ProvisioningResult(workload=finished, deleted=("ml/train-dws-1",))
     other = replace(FIRST, parameters={"maxRun": "1h"})
     outcome = reconcile(TRAIN, around(other), 9)
-    assert (outcome.dropped, [request.name for request in outcome.made]) == (("ml/train-dws-1",), ["train-dws-1"])
+    assert (outcome.deleted, [request.name for request in outcome.created]) == (("ml/train-dws-1",), ["train-dws-1"])
 
 
 def test_a_workload_without_managed_resources_passes_at_once() -> None:
@@ -194,7 +194,7 @@ def test_a_workload_without_managed_resources_passes_at_once() -> None:
     message = "the provisioning request is not needed"
     assert outcome == ProvisioningResult(
         workload=with_check(state="Ready", message=message, since=9),
-        notices=(
+        events=(
             ProvisioningEvent(
                 "AdmissionCheckUpdated",
                 f"Admission check dws updated state from Pending to Ready with message: {message}",
@@ -217,7 +217,7 @@ def test_pod_sets_that_need_the_same_are_asked_for_together() -> None:
 
     def counts(workload: Workload, policy: str) -> list[tuple[str, int]]:
         config = replace(CONFIG, merge_policy=policy)
-        return [(pods.pod_set.name, pods.count) for pods in needed(workload, config)]
+        return [(pods.pod_set.name, pods.count) for pods in requested_pods(workload, config)]
 
     assert counts(alike, "") == [("a", 2), ("b", 2)]
     assert counts(alike, "IdenticalPodTemplates") == [("a", 4)]
@@ -263,7 +263,7 @@ REFERENCES = {
 @pytest.mark.parametrize(("parameters", "config", "message"), REFERENCES.values(), ids=REFERENCES)
 def test_a_check_is_active_while_it_refers(parameters: str, config: str, message: str) -> None:
     check = replace(CHECK, parameters=parameters)
-    condition = activity(check, {"dws": CONFIG})
+    condition = active_condition(check, {"dws": CONFIG})
     assert condition is not None
     assert (config_of(check), condition.message, condition.status) == (config, message, parameters == PARAMETERS)
-    assert activity(replace(check, controller="other"), {"dws": CONFIG}) is None
+    assert active_condition(replace(check, controller="other"), {"dws": CONFIG}) is None

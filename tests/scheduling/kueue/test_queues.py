@@ -64,7 +64,7 @@ def test_order_in_a_queue(arrivals: tuple[Workload, ...], want: list[str]) -> No
     world = World(queue("q", 10))
     world.apply(*arrivals)
     assert world.waiting("q") == want
-    assert [p.position for p in world.session.pending("q")] == list(range(1, len(want) + 1))
+    assert [p.position for p in world.session.pending_workloads("q")] == list(range(1, len(want) + 1))
 
 
 def test_each_cycle_takes_one_head_of_every_queue() -> None:
@@ -93,7 +93,7 @@ def test_best_effort_parks_the_head_and_goes_on() -> None:
     assert world.running == {"small"}
     assert world.waiting("q") == ["(big)"]
     assert world.session.is_inadmissible("team/big")
-    assert not world.session.has_active
+    assert not world.session.has_heads
 
 
 def test_what_ends_anywhere_in_the_tree_wakes_all_of_it() -> None:
@@ -117,7 +117,7 @@ def test_wake_ups_wait_until_they_are_asked_for() -> None:
     world.run(workload("first", "q", 2), workload("second", "q", 2, created=1))
     world.finish("first", wake=False)
     assert world.session.has_requeue_due
-    assert not world.session.has_active
+    assert not world.session.has_heads
     world.session.requeue_inadmissible(world.now)
     assert not world.session.has_requeue_due
     assert world.waiting("q") == ["second"]
@@ -183,7 +183,9 @@ def test_a_preemptor_stays_the_head_while_its_victim_goes() -> None:
     assert victims(world.session.run_cycle(world.now)) == {"low": "InClusterQueue"}
     world.apply(workload("higher", "q", 2, priority=20, created=2))
     assert world.waiting("q") == ["high", "higher"]
-    world.apply(conditions.release(conditions.evict(world.workloads["low"], "Preempted", "", world.now), world.now))
+    world.apply(
+        conditions.release_quota(conditions.mark_evicted(world.workloads["low"], "Preempted", "", world.now), world.now)
+    )
     assert admitted(world.cycle()) == ["high"]
 
 
@@ -212,7 +214,7 @@ def test_a_backoff_parks_until_somebody_ends_it() -> None:
     world.session.requeue_inadmissible(world.now)
     assert world.waiting("q") == ["(w)"], "a wake-up does not shorten it"
     world.now = until
-    world.apply(conditions.requeue(waits, "BackoffFinished", "The workload backoff was finished", until))
+    world.apply(conditions.mark_requeued(waits, "BackoffFinished", "The workload backoff was finished", until))
     assert world.waiting("q") == ["w"]
     assert world.session.next_requeue is None
 
@@ -277,7 +279,7 @@ def test_a_queue_without_a_selector_admits_nobody() -> None:
 def test_a_stopped_queue_tries_nobody_until_it_is_opened(policy: StopPolicy) -> None:
     world = World(replace(queue("q", 2), stop_policy=policy))
     world.apply(workload("w", "q"))
-    assert not world.session.has_active
+    assert not world.session.has_heads
     assert world.cycle() == []
     world.apply(queue("q", 2))
     world.session.requeue_inadmissible(world.now)
@@ -288,7 +290,7 @@ def test_a_stopped_queue_tries_nobody_until_it_is_opened(policy: StopPolicy) -> 
 def test_workloads_wait_for_their_local_queue() -> None:
     world = World(queue("q", 2))
     world.apply(workload("w", "nowhere"))
-    assert not world.session.has_active
+    assert not world.session.has_heads
     world.apply(LocalQueue(namespace="team", name="nowhere", cluster_queue="q"))
     assert world.waiting("q") == ["w"]
     world.apply(LocalQueue(namespace="team", name="nowhere", cluster_queue="q", stop_policy=StopPolicy.HOLD))
@@ -298,13 +300,13 @@ def test_workloads_wait_for_their_local_queue() -> None:
 def test_a_flavor_that_does_not_exist_closes_its_queue() -> None:
     world = World(queue("q", {"gone": 2}))
     world.apply(workload("w", "q"))
-    assert not world.session.has_active
+    assert not world.session.has_heads
 
 
 def test_cohorts_in_a_circle_admit_nobody_until_it_is_broken() -> None:
     world = World(cohort("x", parent="y"), cohort("y", parent="x"), queue("q", quota(2), cohort="x"))
     world.apply(workload("w", "q"))
-    assert not world.session.has_active
+    assert not world.session.has_heads
     world.apply(cohort("y"))
     world.session.requeue_inadmissible(world.now)
     world.settle()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuconsole.model.queues import ClusterQueue, Cohort, Quota
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import CycleSnapshot
-from gpuconsole.scheduling.kueue.fair_sharing import share
+from gpuconsole.scheduling.kueue.fair_sharing import share_of
 from gpuconsole.scheduling.kueue.quota_tree import QuotaTree, UsageTree
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.topology.layout import TasUsage
@@ -41,7 +41,7 @@ class Left(NamedTuple):
 
 def left(usage: UsageTree, name: str) -> Left:
     number = node(usage, name)
-    return Left(usage.available(number, 0), usage.tree.potential[number * usage.tree.width], usage.used(number, 0))
+    return Left(usage.available(number, 0), usage.tree.potential[number * usage.tree.width], usage.usage_of(number, 0))
 
 
 CASES: dict[str, tuple[UsageTree, dict[str, Left]]] = {
@@ -137,13 +137,13 @@ SHARES: dict[str, tuple[float, int]] = {"weight 1": (1.0, 250), "weight 2": (2.0
 @pytest.mark.parametrize(("weight", "want"), SHARES.values(), ids=SHARES.keys())
 def test_share_of_what_is_borrowed(weight: float, want: int) -> None:
     usage = use(tree(queue("a", 10, cohort="c"), queue("b", 10, cohort="c", weight=weight)), b=15)
-    assert share(usage, usage.tree.queues["b"]).rounded == want
-    assert share(usage, usage.tree.queues["a"]).rounded == 0
+    assert share_of(usage, usage.tree.queues["b"]).rounded == want
+    assert share_of(usage, usage.tree.queues["a"]).rounded == 0
 
 
 def test_cohorts_in_a_circle_are_named_and_left_out() -> None:
     usage = tree(cohort("x", parent="y"), cohort("y", parent="x"), queue("a", 1, cohort="x"), queue("b", 1))
-    assert usage.tree.broken == {"x", "y"}
+    assert usage.tree.in_cycle == {"x", "y"}
     assert set(usage.tree.queues) == {"b"}
 
 
@@ -153,7 +153,7 @@ def test_a_cohort_is_there_as_long_as_anything_names_it() -> None:
 
     def look() -> None:
         session.requeue_inadmissible(0)
-        seen.append((sorted(session.tree.tree.cohorts), sorted(session.tree.tree.queues)))
+        seen.append((sorted(session.usage_tree.tree.cohorts), sorted(session.usage_tree.tree.queues)))
 
     session.apply(queue("q", 1, cohort="only-named"), 0)
     look()
@@ -178,13 +178,13 @@ def test_a_circle_of_cohorts_opens_when_one_of_them_changes_or_goes() -> None:
     session = KueueSession(KueueConfig())
     for thing in (cohort("a", parent="b"), cohort("b", parent="a"), queue("q", 1, cohort="a"), queue("free", 1)):
         session.apply(thing, 0)
-    assert (sorted(session.tree.tree.broken), sorted(session.tree.tree.queues)) == (["a", "b"], ["free"])
+    assert (sorted(session.usage_tree.tree.in_cycle), sorted(session.usage_tree.tree.queues)) == (["a", "b"], ["free"])
     session.delete("cohorts", "b", 0)
-    assert (sorted(session.tree.tree.broken), sorted(session.tree.tree.queues)) == ([], ["free", "q"])
+    assert (sorted(session.usage_tree.tree.in_cycle), sorted(session.usage_tree.tree.queues)) == ([], ["free", "q"])
     session.apply(cohort("a", parent="a"), 0)
-    assert (sorted(session.tree.tree.broken), sorted(session.tree.tree.queues)) == (["a"], ["free"])
+    assert (sorted(session.usage_tree.tree.in_cycle), sorted(session.usage_tree.tree.queues)) == (["a"], ["free"])
     session.apply(cohort("a"), 0)
-    assert (sorted(session.tree.tree.broken), sorted(session.tree.tree.queues)) == ([], ["free", "q"])
+    assert (sorted(session.usage_tree.tree.in_cycle), sorted(session.usage_tree.tree.queues)) == ([], ["free", "q"])
 
 
 def test_columns_keep_their_numbers_when_flavors_are_added() -> None:
@@ -250,7 +250,7 @@ def test_a_parent_uses_what_its_children_use_beyond_what_they_keep(
         usage.add(usage.tree.queues[name], [(0, amount)])
     for parent in usage.tree.cohorts.values():
         below = usage.tree.children[parent] + usage.tree.queue_children[parent]
-        assert usage.used(parent, 0) == sum(max(0, usage.used(c, 0) - usage.tree.local[c]) for c in below)
+        assert usage.usage_of(parent, 0) == sum(max(0, usage.usage_of(c, 0) - usage.tree.local[c]) for c in below)
 
 
 @given(trees(), AMOUNTS)

@@ -77,7 +77,7 @@ def holding(gpus: int, flavor: str) -> Workload:
     """A workload that runs in `q`."""
     given = PodSetAssignment(flavors={GPU: flavor}, usage={GPU: gpus}, count=1)
     granted = Admission(cluster_queue="q", pod_sets=(given,))
-    return conditions.admit(conditions.reserve(workload("running", "q", gpus), granted, SECOND), SECOND)
+    return conditions.sync_admitted(conditions.reserve_quota(workload("running", "q", gpus), granted, SECOND), SECOND)
 
 
 def test_the_reason_is_pending_without_the_gate() -> None:
@@ -111,17 +111,17 @@ def test_the_most_severe_is_the_one_that_waiting_helps_least() -> None:
 
 
 def test_with_the_gate_a_refusal_also_says_that_the_workload_is_not_admitted() -> None:
-    told = conditions.refuse(workload("w", "q"), "WaitingForQuota", "no room", SECOND, granular=True)
+    told = conditions.set_pending_reason(workload("w", "q"), "WaitingForQuota", "no room", SECOND, granular=True)
     assert [(c.type, c.status, c.reason) for c in told.conditions] == [
         ("QuotaReserved", False, "WaitingForQuota"),
         ("Admitted", False, "NoReservation"),
     ]
-    assert conditions.admit(workload("w", "q"), SECOND, granular=True) == workload("w", "q")
+    assert conditions.sync_admitted(workload("w", "q"), SECOND, granular=True) == workload("w", "q")
 
 
 def test_with_the_gate_checks_that_are_missing_have_a_reason_of_their_own() -> None:
     waiting = Workload(name="w", checks=(CheckState(name="prov"),))
-    reserved = conditions.reserve(waiting, Admission(cluster_queue="q"), SECOND)
-    admitted = conditions.admit(reserved, SECOND, granular=True).condition("Admitted")
+    reserved = conditions.reserve_quota(waiting, Admission(cluster_queue="q"), SECOND)
+    admitted = conditions.sync_admitted(reserved, SECOND, granular=True).condition("Admitted")
     assert admitted is not None
     assert (admitted.status, admitted.reason) == (False, "UnsatisfiedAdmissionChecks")

@@ -8,8 +8,8 @@ from gpuconsole.scheduling.kueue.assignment import (
     FlavorAssignmentMode,
     FlavorResult,
     FlavorSearch,
-    attempts,
     attempts_text,
+    combine_attempts,
 )
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from tests.support.decision_events import events_for
@@ -26,7 +26,7 @@ def told(world: World) -> list[KueueEvent]:
         old = before[decision.workload]
         new = old
         if isinstance(decision, Admit):
-            new = conditions.admit(conditions.reserve(old, decision.admission, world.now), world.now)
+            new = conditions.sync_admitted(conditions.reserve_quota(old, decision.admission, world.now), world.now)
         events += events_for(decision, old, new, before, DEFAULT, world.now)
     return events
 
@@ -99,4 +99,7 @@ def test_searches_for_several_resources_are_put_together_by_flavor() -> None:
         "main: a(preemptionMode=NoCandidates;borrow=2;few gpus;little memory),"
         " b(NoFit;flavor b does not provide resource memory)"
     )
-    assert [attempt.mode for attempt in attempts([gpus])] == [FlavorAssignmentMode.PREEMPT, FlavorAssignmentMode.FIT]
+    assert [attempt.mode for attempt in combine_attempts([gpus])] == [
+        FlavorAssignmentMode.PREEMPT,
+        FlavorAssignmentMode.FIT,
+    ]

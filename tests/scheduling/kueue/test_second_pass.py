@@ -17,7 +17,7 @@ from gpuconsole.model.workloads import CheckState, PodSetUpdate, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import SessionState
-from gpuconsole.scheduling.kueue.workloads import pause
+from gpuconsole.scheduling.kueue.workloads import second_pass_delay
 from tests.scheduling.kueue.test_topology import BLOCK, RACK, UNCONSTRAINED, places, preferred, required, site
 from tests.support.decision_events import events_for
 from tests.support.kueue_cluster import LOWER, World, admitted, pods, queue, victims, workload
@@ -107,7 +107,7 @@ def test_nobody_takes_a_place_in_the_cycle_in_which_it_is_found() -> None:
 
 
 def test_without_another_place_it_is_tried_again_with_growing_pauses() -> None:
-    assert [pause(round) // SECOND for round in range(1, 9)] == [1, 2, 4, 8, 16, 30, 30, 30]
+    assert [second_pass_delay(round) // SECOND for round in range(1, 9)] == [1, 2, 4, 8, 16, 30, 30, 30]
     world = running(site(((2,), (2,))), (pods(2, 1, topology=required(RACK)),))
     world.run(workload("other", "q", pod_sets=(pods(2, 1, topology=required(RACK)),)), admitted=True)
     fail(world, "w", "n000")
@@ -171,7 +171,7 @@ def provisioned(*things: Object, on: str = "f") -> World:
 
 def with_check(world: World, name: str, state: str) -> Workload:
     changed = replace(world.workloads[name], checks=(CheckState(name="capacity", state=state),))
-    return conditions.admit(changed, world.now, granular=True)
+    return conditions.sync_admitted(changed, world.now, granular=True)
 
 
 def test_places_are_found_once_the_nodes_are_there() -> None:
@@ -277,7 +277,7 @@ def test_a_pause_that_has_begun_is_not_begun_again() -> None:
     """A workload that needs no place for a moment keeps its turn; one that needs none when it comes is left out."""
     world = running(site(((1, 1),)), (pods(1, 1, topology=required(RACK)),))
     healthy = world.workloads["w"]
-    state = world.session._settled
+    state = world.session._apply_noted_changes
     fail(world, "w", "n000")
     ill, turn = world.workloads["w"], dict(state.second_passes)
     world.apply(healthy)

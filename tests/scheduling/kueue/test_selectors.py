@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpuconsole.model.devices import Device, DeviceCapacity, Version
 from gpuconsole.scheduling.devices.allocator import compile_error, matches_device
 from gpuconsole.scheduling.devices.cel.evaluation import EvaluationError
-from gpuconsole.scheduling.kueue.dra.claims import ClaimError, compiled
+from gpuconsole.scheduling.kueue.dra.claims import ClaimError, compile_selectors
 
 DRIVER = "gpu.example.com"
 CARD = Device(
@@ -54,12 +54,12 @@ TRUE = [
 
 @pytest.mark.parametrize("expression", TRUE)
 def test_what_is_true_of_a_device(expression: str) -> None:
-    assert matches_device(compiled([expression], "p", "c"), DRIVER, CARD)
-    assert not matches_device(compiled([f"!({expression})"], "p", "c"), DRIVER, CARD)
+    assert matches_device(compile_selectors([expression], "p", "c"), DRIVER, CARD)
+    assert not matches_device(compile_selectors([f"!({expression})"], "p", "c"), DRIVER, CARD)
 
 
 def test_all_selectors_have_to_agree() -> None:
-    trees = compiled([TRUE[0], "", f"{HERE}.index > 3"], "p", "c")
+    trees = compile_selectors([TRUE[0], "", f"{HERE}.index > 3"], "p", "c")
     assert not matches_device(trees, DRIVER, CARD)
     assert matches_device(trees[:1], DRIVER, CARD)
 
@@ -85,14 +85,14 @@ UNDECIDED = {
 @pytest.mark.parametrize(("expression", "problem"), UNDECIDED.items())
 def test_what_has_no_answer_says_why(expression: str, problem: str) -> None:
     with pytest.raises(EvaluationError) as raised:
-        matches_device(compiled([expression], "p", "c"), DRIVER, CARD)
+        matches_device(compile_selectors([expression], "p", "c"), DRIVER, CARD)
     assert str(raised.value) == problem
 
 
 def test_an_attribute_of_an_unknown_kind_is_an_error() -> None:
     card = Device(name="g", attributes={"type": None})
     with pytest.raises(EvaluationError, match=r"^attribute gpu\.example\.com/type: unsupported attribute value$"):
-        matches_device(compiled(["true"], "p", "c"), DRIVER, card)
+        matches_device(compile_selectors(["true"], "p", "c"), DRIVER, card)
 
 
 class Broken(NamedTuple):
@@ -116,7 +116,7 @@ BROKEN = [
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: case.expression[:30])
 def test_what_cannot_be_read_is_told_with_its_place(case: Broken) -> None:
     with pytest.raises(ClaimError) as raised:
-        compiled(["true", case.expression], "selectors", "CEL compilation failed")
+        compile_selectors(["true", case.expression], "selectors", "CEL compilation failed")
     (problem,) = raised.value.problems
     assert problem.field == "selectors[1].cel.expression"
     told = f"CEL compilation failed: compilation failed: ERROR: <input>:1:{case.column}: {case.problem}\n | "
@@ -132,14 +132,14 @@ def test_nothing_grows_without_end() -> None:
     expression = f"cel.bind(x, 'xxxxxxxxxxxxxxxx', {doubled}) == 'x'"
     if not compile_error(expression):
         with pytest.raises(EvaluationError, match="the value is too long"):
-            matches_device(compiled([expression], "p", "c"), DRIVER, CARD)
+            matches_device(compile_selectors([expression], "p", "c"), DRIVER, CARD)
     assert compile_error("'" + "x" * 20_000 + "' == 'x'")
 
 
 @given(st.text(alphabet="device.attributes[\"'](){}&|!=<>+-*/%?:, 12ab\\\n", max_size=80) | st.text(max_size=40))
 def test_any_text_is_read_or_refused(expression: str) -> None:
     try:
-        trees = compiled([expression], "p", "c")
+        trees = compile_selectors([expression], "p", "c")
         matches_device(trees, DRIVER, CARD)
     except (ClaimError, EvaluationError):
         pass

@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue import scheduler as cycle
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.scheduling.kueue.processing import process
+from gpuconsole.scheduling.kueue.processing import process_entries
 from gpuconsole.scheduling.kueue.session import SessionState
 from tests.support.kueue_cluster import GPU, LOWER, World, admitted, cohort, pods, queue, refused, workload
 
@@ -38,8 +38,8 @@ def test_an_admission_is_assumed_until_it_is_applied() -> None:
     assert isinstance(decision, Admit)
     assert world.session.available("q", "f", GPU) == 1
     assert list(refused(world.session.run_cycle(world.now + SECOND))) == ["y"]
-    world.apply(conditions.reserve(world.workloads["x"], decision.admission, world.now))
-    world.apply(conditions.admit(world.workloads["x"], world.now))
+    world.apply(conditions.reserve_quota(world.workloads["x"], decision.admission, world.now))
+    world.apply(conditions.sync_admitted(world.workloads["x"], world.now))
     assert world.session.available("q", "f", GPU) == 1
 
 
@@ -51,11 +51,11 @@ def test_whoever_gets_quota_in_a_cycle_is_nobody_s_victim_in_it(monkeypatch: pyt
     seen: list[list[str]] = []
 
     def watched(context: Context, entries: list[CycleEntry]) -> Iterator[CycleEntry]:
-        for entry in process(context, entries):
+        for entry in process_entries(context, entries):
             yield entry
             seen.append([holding.key for name in ("a", "b") for holding in context.held_by(name)])
 
-    monkeypatch.setattr(cycle, "process", watched)
+    monkeypatch.setattr(cycle, "process_entries", watched)
     assert admitted(world.cycle()) == ["x", "y"]
     assert seen == [["team/old"], ["team/old"]]
 
@@ -115,14 +115,14 @@ def test_kinds_that_do_not_matter_are_ignored() -> None:
     world = World(queue("q", 4))
     world.apply(Pod(name="p"))
     world.session.delete("pods", "team/p", world.now)
-    assert not world.session.has_active
+    assert not world.session.has_heads
 
 
 def test_a_fork_goes_its_own_way() -> None:
     world = busy()
     before = [world.waiting("a"), world.waiting("b"), world.session.available("b", "f", GPU)]
     twin = world.session.fork()
-    twin.apply(conditions.finish(world.workloads["b0"], "Succeeded", "", world.now), world.now)
+    twin.apply(conditions.mark_finished(world.workloads["b0"], "Succeeded", "", world.now), world.now)
     twin.apply(queue("b", 9, cohort="c"), world.now)
     twin.apply(workload("new", "b", 1, priority=50), world.now)
     twin.requeue_inadmissible(world.now)

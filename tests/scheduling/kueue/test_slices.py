@@ -12,7 +12,7 @@ from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.podset import ELASTIC
-from gpuconsole.scheduling.kueue.slices import REPLACEMENT_FOR, SlicePlan, ensure, latest_active, prepared
+from gpuconsole.scheduling.kueue.slices import REPLACEMENT_FOR, SlicePlan, latest_active_slice, new_slice, plan_slices
 from tests.support.kueue_cluster import LOWER, World, cohort, pods, queue, quota, workload
 
 
@@ -111,9 +111,9 @@ def test_two_slices_cannot_replace_the_same_one() -> None:
 
 
 def test_a_new_slice_says_which_chain_it_belongs_to() -> None:
-    first = prepared(workload("one", "q"), None)
-    second = prepared(workload("two", "q"), first)
-    third = prepared(workload("three", "q"), second)
+    first = new_slice(workload("one", "q"), None)
+    second = new_slice(workload("two", "q"), first)
+    third = new_slice(workload("three", "q"), second)
     name = "kueue.x-k8s.io/workload-slice-name"
     assert first.annotations == {ELASTIC: "true", name: "one"}
     assert second.annotations == {ELASTIC: "true", REPLACEMENT_FOR: "team/one", name: "one"}
@@ -177,21 +177,21 @@ PLANS: dict[str, Slices] = {
 
 @pytest.mark.parametrize("case", PLANS.values(), ids=PLANS)
 def test_which_slices_stay(case: Slices) -> None:
-    plan = ensure(case.slices, (pods(case.pods),))
+    plan = plan_slices(case.slices, (pods(case.pods),))
     ended = " ".join(f"{ending.workload.name}:{ending.reason}" for ending in plan.endings)
-    assert (plan.keep.name if plan.keep else "", plan.edited, ended) == (case.keep, case.edited, case.ended)
-    if plan.keep is not None:
-        assert plan.keep.pod_sets[0].count == case.pods
+    assert (plan.current.name if plan.current else "", plan.is_edited, ended) == (case.keep, case.edited, case.ended)
+    if plan.current is not None:
+        assert plan.current.pod_sets[0].count == case.pods
 
 
 def test_a_job_with_other_pod_sets_is_no_slice_of_it() -> None:
     renamed: PodSet = pods(1, name="workers")
-    assert ensure((part("a"),), (renamed,)) == SlicePlan(compatible=False)
+    assert plan_slices((part("a"),), (renamed,)) == SlicePlan(is_compatible=False)
 
 
 def test_the_latest_active_slice_has_quota_and_keeps_it() -> None:
     slices = (part("a", 1, RESERVED), part("b", 2, RESERVED), part("c", 3, RESERVED, EVICTED), part("d", 4))
-    active = latest_active(slices)
+    active = latest_active_slice(slices)
     assert active is not None
     assert active.name == "b"
-    assert latest_active(slices[2:]) is None
+    assert latest_active_slice(slices[2:]) is None

@@ -11,7 +11,7 @@ from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage
 from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
 from gpuconsole.scheduling.kueue.topology.domains import build_domains
 from gpuconsole.scheduling.kueue.topology.layout import TasGates, TasUsage
-from gpuconsole.scheduling.kueue.topology.tas_assignment import find_places
+from gpuconsole.scheduling.kueue.topology.tas_assignment import find_topology_placements
 from tests.support.kueue_cluster import GPU
 
 RACK = "rack"
@@ -40,7 +40,7 @@ demands = st.builds(
         PodSet(count=count, template=PodTemplate(node_selector={RACK: rack} if rack else {}), topology=request),
         count,
         {GPU: gpus},
-        implied=False,
+        is_implied=False,
     ),
     st.integers(1, 7),
     st.integers(1, 2),
@@ -63,21 +63,21 @@ def test_kept_counts_follow_every_change_of_usage(steps: list) -> None:  # type:
     sites = TasUsage({"f": DOMAINS})
     for change, wanted in steps:
         if isinstance(change, tuple):
-            sites.add(*change)
+            sites.add_usage(*change)
         else:
-            sites.occupy(change)
+            sites.apply_changes(change)
         for demand in wanted:
             for empty in (False, True):
-                kept = find_places({"f": [demand, demand]}, sites, gates=TasGates(), empty=empty)
-                fresh = find_places({"f": [demand, demand]}, sites.fork(), gates=TasGates(), empty=empty)
+                kept = find_topology_placements({"f": [demand, demand]}, sites, gates=TasGates(), empty=empty)
+                fresh = find_topology_placements({"f": [demand, demand]}, sites.fork(), gates=TasGates(), empty=empty)
                 assert kept == fresh
 
 
 def test_a_trial_on_a_copy_leaves_the_original_as_it_was() -> None:
     sites = TasUsage({"f": DOMAINS})
-    demand = TasPodSetRequest(PodSet(count=2, topology=TopologyRequest(required=RACK)), 2, {GPU: 2}, implied=False)
-    before = find_places({"f": [demand]}, sites, gates=TasGates(), empty=False)
+    demand = TasPodSetRequest(PodSet(count=2, topology=TopologyRequest(required=RACK)), 2, {GPU: 2}, is_implied=False)
+    before = find_topology_placements({"f": [demand]}, sites, gates=TasGates(), empty=False)
     trial = sites.copy()
-    trial.add([TopologyUsage("f", (host,), 1, {GPU: 2}) for host in HOSTS])
-    assert find_places({"f": [demand]}, trial, gates=TasGates(), empty=False).failed == "main"
-    assert find_places({"f": [demand]}, sites, gates=TasGates(), empty=False) == before
+    trial.add_usage([TopologyUsage("f", (host,), 1, {GPU: 2}) for host in HOSTS])
+    assert find_topology_placements({"f": [demand]}, trial, gates=TasGates(), empty=False).failed == "main"
+    assert find_topology_placements({"f": [demand]}, sites, gates=TasGates(), empty=False) == before

@@ -10,7 +10,7 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.pod_template import PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, TopologyDomain, Workload
-from gpuconsole.scheduling.kueue.topology.node_failures import let_go
+from gpuconsole.scheduling.kueue.topology.node_failures import ungate_pods
 
 GATE = "kueue.x-k8s.io/topology"
 OFFSET = {"kueue.x-k8s.io/workload": "w", "kueue.x-k8s.io/pod-index-offset": "1"}
@@ -102,7 +102,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_pods_are_let_go_to_their_places(case: Case) -> None:
-    found = let_go(case.workload, case.pods)
+    found = ungate_pods(case.workload, case.pods)
     assert {key.removeprefix("team/"): labels for key, labels in found.items()} == {
         name: {HOSTNAME: host} for name, host in case.want.items()
     }
@@ -123,7 +123,7 @@ def test_the_leader_of_a_group_has_rank_0_and_its_workers_follow() -> None:
         pod("w1", index="1", pod_set="workers"),
         pod("l", index="0", pod_set="leader"),
     )
-    assert let_go(group, pods) == {
+    assert ungate_pods(group, pods) == {
         "team/l": {HOSTNAME: "x"},
         "team/w1": {HOSTNAME: "x"},
         "team/w2": {HOSTNAME: "y"},
@@ -133,4 +133,4 @@ def test_the_leader_of_a_group_has_rank_0_and_its_workers_follow() -> None:
 def test_an_offset_that_is_no_number_is_refused() -> None:
     notes = {"kueue.x-k8s.io/workload": "w", "kueue.x-k8s.io/pod-index-offset": "one"}
     with pytest.raises(ValueError, match="one"):
-        let_go(RANKED, [pod("a", index="1", annotations=notes)])
+        ungate_pods(RANKED, [pod("a", index="1", annotations=notes)])

@@ -22,7 +22,7 @@ def holding(number: int, draw: Random) -> Holding:
         timestamp=since,
         reserved_at=since,
         evicted=evicted,
-        uses=(),
+        usage=(),
         columns=frozenset(),
         rank=(not evicted, priority, -since, draw.choice("abc")),
     )
@@ -44,12 +44,12 @@ def test_whoever_comes_changes_or_leaves_the_others_keep_their_order_of_eviction
             if old is not None and draw.random() < 0.5:
                 new = Holding(**{name: getattr(new, name) for name in ("workload", "id", "cluster_queue")} | _rest(old))
             held[number] = new
-            roster.hold(new)
+            roster.add_holding(new)
         if draw.random() < 0.1:
             roster = roster.fork()
         wanted = sorted(held.values(), key=lambda one: one.rank)
-        assert [one.id for one in roster.ranked("q")] == [one.id for one in wanted]
-        assert all(found is held[found.id] for found in roster.ranked("q"))
+        assert [one.id for one in roster.holdings_in_preemption_order("q")] == [one.id for one in wanted]
+        assert all(found is held[found.id] for found in roster.holdings_in_preemption_order("q"))
 
 
 def _rest(old: Holding) -> dict[str, object]:
@@ -85,5 +85,7 @@ def test_awake_are_the_queues_with_a_head_whatever_happened_since_it_was_asked(s
         elif act == "fork":
             roster = roster.fork()
         if draw.random() < 0.7:
-            heads = {each for each in "abcd" if (seen := roster.peek(each)) is not None and seen.head() is not None}
+            heads = {
+                each for each in "abcd" if (seen := roster.read_queue(each)) is not None and seen.head() is not None
+            }
             assert list(roster.active_queues()) == sorted(heads)

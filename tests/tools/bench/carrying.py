@@ -39,17 +39,21 @@ class Cluster:
             workload = self.workloads[decision.workload]
             match decision:
                 case Admit():
-                    self.add(conditions.admit(conditions.reserve(workload, decision.admission, self.now), self.now))
+                    self.add(
+                        conditions.sync_admitted(
+                            conditions.reserve_quota(workload, decision.admission, self.now), self.now
+                        )
+                    )
                     self.running.append(workload.key)
                 case Preempt():
-                    evicted = conditions.evict(workload, "Preempted", decision.message, self.now, decision.rule)
-                    self.add(conditions.release(evicted, self.now))
+                    evicted = conditions.mark_evicted(workload, "Preempted", decision.message, self.now, decision.rule)
+                    self.add(conditions.release_quota(evicted, self.now))
                     self.running.remove(workload.key)
                 case Refuse():
-                    self.add(conditions.refuse(workload, decision.reason, decision.message, self.now))
+                    self.add(conditions.set_pending_reason(workload, decision.reason, decision.message, self.now))
 
     def finish(self, count: int) -> None:
         """The longest-running workloads end."""
         for _ in range(min(count, len(self.running))):
             workload = self.workloads[self.running.popleft()]
-            self.add(conditions.finish(workload, "Succeeded", "done", self.now))
+            self.add(conditions.mark_finished(workload, "Succeeded", "done", self.now))

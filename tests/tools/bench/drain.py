@@ -66,7 +66,7 @@ class Drain:
     def _proceed(self) -> bool:
         """Let happen what is due, then try the heads, or else go on to the next moment. False if there is none."""
         self._happen()
-        if self.session.has_active:
+        if self.session.has_heads:
             self._cycle()
             if self.session.has_progressed:
                 return True
@@ -88,7 +88,7 @@ class Drain:
         while self._ends and self._ends[0][0] <= self.now:
             _, number, key = heappop(self._ends)
             if self._latest.get(key) == number:
-                self._put(conditions.finish(self._workloads[key], "ByTest", "By test runner", self.now))
+                self._put(conditions.mark_finished(self._workloads[key], "ByTest", "By test runner", self.now))
                 del self._workloads[key], self._latest[key]
         while self._coming and self._coming[-1].workload.created <= self.now:
             arrival = self._coming.pop()
@@ -112,15 +112,19 @@ class Drain:
             match decision:
                 case Admit():
                     self.now += self.pace
-                    self._put(conditions.admit(conditions.reserve(workload, decision.admission, self.now), self.now))
+                    self._put(
+                        conditions.sync_admitted(
+                            conditions.reserve_quota(workload, decision.admission, self.now), self.now
+                        )
+                    )
                     self._started(decision.workload)
                 case Preempt():
-                    evicted = conditions.evict(workload, "Preempted", decision.message, self.now, decision.rule)
-                    self._put(conditions.release(evicted, self.now))
+                    evicted = conditions.mark_evicted(workload, "Preempted", decision.message, self.now, decision.rule)
+                    self._put(conditions.release_quota(evicted, self.now))
                     self._latest.pop(decision.workload, None)
                     self.evictions += 1
                 case Refuse():
-                    told = conditions.refuse(workload, decision.reason, decision.message, self.now)
+                    told = conditions.set_pending_reason(workload, decision.reason, decision.message, self.now)
                     if told is not workload:
                         self._put(told)
 

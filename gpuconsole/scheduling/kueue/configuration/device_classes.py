@@ -18,23 +18,23 @@ from gpuconsole.model.documents.findings import (
 from gpuconsole.scheduling.devices.allocator import compile_error
 from gpuconsole.scheduling.kueue.configuration.form import DeviceClassMappingForm, KueueConfigurationForm, SourceForm
 
-MOST_MAPPINGS = 16
-MOST_CLASSES = 8
-LONGEST_NAME = 253
-LONGEST_DRIVER = 63
-LONGEST_DOMAIN = 63
-LONGEST_IDENTIFIER = 32
+MAX_MAPPINGS = 16
+MAX_CLASSES = 8
+MAX_NAME_LENGTH = 253
+MAX_DRIVER_LENGTH = 63
+MAX_DOMAIN_LENGTH = 63
+MAX_IDENTIFIER_LENGTH = 32
 ONE_SOURCE = "exactly one source type must be set per entry"
 _ROOT: Path = ("resources", "deviceClassMappings")
 Errors = Iterator[FieldError]
 Enabled = Callable[[str], bool]
 
 
-def device_class_mappings(configuration: KueueConfigurationForm, enabled: Enabled) -> Errors:
+def validate_device_class_mappings(configuration: KueueConfigurationForm, enabled: Enabled) -> Errors:
     """Yield the errors in `resources.deviceClassMappings`."""
     mappings = () if configuration.resources is None else configuration.resources.device_class_mappings
-    if len(mappings) > MOST_MAPPINGS:
-        yield too_many(_ROOT, MOST_MAPPINGS)
+    if len(mappings) > MAX_MAPPINGS:
+        yield too_many(_ROOT, MAX_MAPPINGS)
     owners = _Owners()
     seen: set[str] = set()
     for number, mapping in enumerate(mappings):
@@ -84,16 +84,16 @@ def _qualified(name: str, path: Path) -> Errors:
     faults = label_key(name)
     if faults:
         yield invalid(path, "; ".join(faults))
-    if len(name) > LONGEST_NAME:
-        yield invalid(path, f"must not exceed {LONGEST_NAME} characters")
+    if len(name) > MAX_NAME_LENGTH:
+        yield invalid(path, f"must not exceed {MAX_NAME_LENGTH} characters")
 
 
 def _classes(mapping: DeviceClassMappingForm, path: Path, owners: _Owners) -> Errors:
     names = mapping.device_class_names
     if not names:
         yield required(path, "at least one device class name is required")
-    if len(names) > MOST_CLASSES:
-        yield too_many(path, MOST_CLASSES)
+    if len(names) > MAX_CLASSES:
+        yield too_many(path, MAX_CLASSES)
     seen: set[str] = set()
     for number, name in enumerate(names):
         place = (*path, number)
@@ -149,8 +149,8 @@ def _devices(source: SourceForm, path: Path) -> Errors:
     faults = subdomain(driver)
     if not driver:
         yield required(place)
-    elif len(driver) > LONGEST_DRIVER:
-        yield invalid(place, f"must not exceed {LONGEST_DRIVER} characters")
+    elif len(driver) > MAX_DRIVER_LENGTH:
+        yield invalid(place, f"must not exceed {MAX_DRIVER_LENGTH} characters")
     elif faults:
         yield invalid(place, ",".join(faults))
     below = (*path, "deviceSelector", "cel", "expression")
@@ -178,14 +178,14 @@ def _domain(domain: str, path: Path) -> Errors:
     if not domain:
         yield invalid(path, "the domain must not be empty")
         return
-    if len(domain) > LONGEST_DOMAIN:
-        yield too_long(path, LONGEST_DOMAIN)
+    if len(domain) > MAX_DOMAIN_LENGTH:
+        yield too_long(path, MAX_DOMAIN_LENGTH)
     for problem in subdomain(domain.lower()):
         yield invalid(path, problem)
 
 
 def _identifier(text: str, path: Path) -> Errors:
-    if len(text) > LONGEST_IDENTIFIER:
-        yield too_long(path, LONGEST_IDENTIFIER)
+    if len(text) > MAX_IDENTIFIER_LENGTH:
+        yield too_long(path, MAX_IDENTIFIER_LENGTH)
     for problem in identifier(text):
         yield invalid(path, problem)

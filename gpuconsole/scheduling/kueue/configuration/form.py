@@ -1,9 +1,9 @@
 """Kueue's Configuration as written (config.kueue.x-k8s.io/v1beta2): every field, None or empty where it is not set.
 
 Durations and quantities stay text; `policy` in `loading` converts those that admission depends on to numbers. Durations
-are written as in Go: `1h30m0s`, `1.5s`, `-1s`; Kueue accepts no other format. `defaulted` fills in the defaults (Kueue
-0.19 SetDefaults_Configuration). The settings of Kueue's manager process (servers, leader election, metrics, clients) do
-not affect admission.
+are written as in Go: `1h30m0s`, `1.5s`, `-1s`; Kueue accepts no other format. `with_defaults` fills in the defaults
+(Kueue 0.19 SetDefaults_Configuration). The settings of Kueue's manager process (servers, leader election, metrics,
+clients) do not affect admission.
 """
 
 import re
@@ -47,17 +47,17 @@ def nanoseconds(text: str) -> Nanoseconds:
     return -total if text.startswith("-") else total
 
 
-def parse(text: str) -> Span:
+def parse_duration(text: str) -> Span:
     """Return a duration in microseconds, rounded away from zero. Raises ValueError."""
-    exact = nanoseconds(text)
-    return -(-exact // _MICROSECOND) if exact > 0 else exact // _MICROSECOND
+    nanoseconds_total = nanoseconds(text)
+    return -(-nanoseconds_total // _MICROSECOND) if nanoseconds_total > 0 else nanoseconds_total // _MICROSECOND
 
 
-def write(exact: Nanoseconds) -> str:
+def format_duration(nanoseconds_total: Nanoseconds) -> str:
     """Write a duration as Go's Duration.String does: from hours down to seconds; below 1 s in one smaller unit."""
-    if exact == 0:
+    if nanoseconds_total == 0:
         return "0s"
-    sign, left = ("-", -exact) if exact < 0 else ("", exact)
+    sign, left = ("-", -nanoseconds_total) if nanoseconds_total < 0 else ("", nanoseconds_total)
     if left < _SECOND:
         unit = next(unit for unit in ("ms", "µs", "ns") if left >= _UNITS[unit])
         return f"{sign}{_decimal(left, _UNITS[unit])}{unit}"
@@ -422,11 +422,11 @@ NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 SYSTEM_NAMESPACE = "kube-system"
 NAMESPACE = "kueue-system"
 """Kueue's own namespace by default."""
-NOTHING = "0s"
+ZERO_DURATION = "0s"
 """A zero duration, which Kueue treats as not set."""
 
 
-def defaulted(given: KueueConfigurationForm) -> KueueConfigurationForm:
+def with_defaults(given: KueueConfigurationForm) -> KueueConfigurationForm:
     """Return the Configuration with every default filled in; explicit values stay."""
     namespace = NAMESPACE if given.namespace is None else given.namespace
     integrations = given.integrations or Integrations()
@@ -538,4 +538,4 @@ def _resources(given: Resources | None) -> Resources | None:
 
 
 def _or_default(duration: str, otherwise: str) -> str:
-    return otherwise if duration == NOTHING else duration
+    return otherwise if duration == ZERO_DURATION else duration

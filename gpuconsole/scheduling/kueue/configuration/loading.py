@@ -1,7 +1,7 @@
 """Loads a Configuration from a file, validates it and converts it to the settings for admission.
 
 The file may hold the Configuration itself or Kueue's installation manifests: their ConfigMap with the Configuration is
-found among the other objects. `policy` converts it; fields that admission does not depend on are dropped.
+found among the other objects. `to_kueue_config` converts it; fields that admission does not depend on are dropped.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ from gpuconsole.scheduling.kueue.config import (
     RequeuingStrategy,
     Transformation,
     WaitForPodsReady,
-    resolve,
+    resolve_gates,
 )
 from gpuconsole.scheduling.kueue.configuration.form import (
     GROUP,
@@ -51,16 +51,16 @@ from gpuconsole.scheduling.kueue.configuration.form import (
     Resources,
     WaitForPodsReadyForm,
     WorkloadRetention,
-    parse,
+    parse_duration,
 )
-from gpuconsole.scheduling.kueue.configuration.reading import is_configuration, read
+from gpuconsole.scheduling.kueue.configuration.reading import is_configuration, read_kueue_configuration
 
 IGNORE_UNDECLARED = "IgnoreUndeclared"
 
 
-def policy(configuration: KueueConfigurationForm) -> KueueConfig:
+def to_kueue_config(configuration: KueueConfigurationForm) -> KueueConfig:
     """Return the settings for admission from a valid Configuration with defaults; otherwise may raise ValueError."""
-    gates = resolve(configuration.feature_gates or {})
+    gates = resolve_gates(configuration.feature_gates or {})
     sharing = configuration.fair_sharing
     resources = configuration.resources or Resources()
     retention = configuration.object_retention_policies
@@ -90,7 +90,7 @@ def _multi_kueue(form: MultiKueueForm, gates: Mapping[str, bool]) -> MultiKueueS
         step_size=usual.step_size if size is None else size,
         worker_lost_timeout=usual.worker_lost_timeout
         if form.worker_lost_timeout is None
-        else parse(form.worker_lost_timeout),
+        else parse_duration(form.worker_lost_timeout),
     )
 
 
@@ -105,8 +105,8 @@ def _pods_ready(form: WaitForPodsReadyForm | None) -> WaitForPodsReady | None:
     base = None if strategy is None else strategy.backoff_base_seconds
     most = None if strategy is None else strategy.backoff_max_seconds
     return WaitForPodsReady(
-        timeout=parse(form.timeout),
-        recovery_timeout=None if form.recovery_timeout is None else parse(form.recovery_timeout),
+        timeout=parse_duration(form.timeout),
+        recovery_timeout=None if form.recovery_timeout is None else parse_duration(form.recovery_timeout),
         block_admission=bool(form.block_admission),
         requeuing_strategy=RequeuingStrategy(
             timestamp=usual.timestamp if strategy is None else strategy.timestamp or usual.timestamp,
@@ -122,8 +122,8 @@ def _retention(form: WorkloadRetention | None) -> ObjectRetention:
         return ObjectRetention()
     finished, deactivated = form.after_finished, form.after_deactivated_by_kueue
     return ObjectRetention(
-        after_finished=None if finished is None else parse(finished),
-        after_deactivated_by_kueue=None if deactivated is None else parse(deactivated),
+        after_finished=None if finished is None else parse_duration(finished),
+        after_deactivated_by_kueue=None if deactivated is None else parse_duration(deactivated),
     )
 
 
@@ -131,8 +131,8 @@ def _admission_fair_sharing(form: AdmissionFairSharingForm | None) -> AdmissionF
     if form is None:
         return None
     return AdmissionFairSharing(
-        usage_half_life=parse(form.usage_half_life_time),
-        usage_sampling_interval=parse(form.usage_sampling_interval),
+        usage_half_life=parse_duration(form.usage_half_life_time),
+        usage_sampling_interval=parse_duration(form.usage_sampling_interval),
         resource_weights=form.resource_weights,
     )
 
@@ -162,11 +162,11 @@ def _device_class_mapping(form: DeviceClassMappingForm) -> DeviceClassMapping:
     )
 
 
-MAP_KEY = "controller_manager_config.yaml"
+CONFIG_MAP_KEY = "controller_manager_config.yaml"
 """Key of the Configuration in Kueue's ConfigMap."""
 
 
-PROFILES = "clusterprofiles.multicluster.x-k8s.io"
+CLUSTER_PROFILE_CRD = "clusterprofiles.multicluster.x-k8s.io"
 """The CRD that MultiKueue needs to find clusters by ClusterProfile (0.19 config: ConfigureClusterProfileCache)."""
 
 
@@ -182,10 +182,10 @@ class LoadedConfiguration(Struct, frozen=True, kw_only=True):
     def config(self) -> KueueConfig | None:
         """The settings for admission; None if there are errors."""
         wrong = any(finding.severity is Severity.ERROR for finding in self.findings)
-        return None if wrong or self.configuration is None else policy(self.configuration)
+        return None if wrong or self.configuration is None else to_kueue_config(self.configuration)
 
 
-def load(file: str | Path) -> LoadedConfiguration:
+def load_file(file: str | Path) -> LoadedConfiguration:
     """Read the Configuration in a file; errors are in the findings."""
     return _load(read_file(file))
 
@@ -208,7 +208,7 @@ def _load(source: SourceText) -> LoadedConfiguration:
             if inner is not None:
                 report = DocumentFindings(name, number, strict=True, line_of=inner.place.find)
                 report.object = KIND
-                found.append((read(inner.value, report), report))
+                found.append((read_kueue_configuration(inner.value, report), report))
     except FormError as error:
         findings.append(_read_error(name, 1, error.problem))
     if len(found) != 1 and not findings:
@@ -217,7 +217,7 @@ def _load(source: SourceText) -> LoadedConfiguration:
         return LoadedConfiguration(configuration=None, findings=tuple(findings))
     configuration, report = found[0]
     if not profiled:
-        _say_unprofiled(configuration, report)
+        _report_unused_profiles(configuration, report)
     return LoadedConfiguration(
         configuration=configuration,
         findings=(*findings, *report.findings),
@@ -229,13 +229,13 @@ def _defines_profiles(document: object) -> bool:
     if not isinstance(document, dict) or document.get("kind") != "CustomResourceDefinition":
         return False
     metadata = document.get("metadata")
-    return isinstance(metadata, dict) and metadata.get("name") == PROFILES
+    return isinstance(metadata, dict) and metadata.get("name") == CLUSTER_PROFILE_CRD
 
 
-def _say_unprofiled(configuration: KueueConfigurationForm, report: DocumentFindings) -> None:
+def _report_unused_profiles(configuration: KueueConfigurationForm, report: DocumentFindings) -> None:
     multi = configuration.multi_kueue
     if multi is not None and multi.cluster_profile is not None:
-        problem = f"without the CRD {PROFILES} no cluster is found by its ClusterProfile"
+        problem = f"without the CRD {CLUSTER_PROFILE_CRD} no cluster is found by its ClusterProfile"
         report.note(("multiKueue", "clusterProfile"), problem, "install it before Kueue starts", "no-crd")
 
 
@@ -249,7 +249,7 @@ def _trees(source: SourceText) -> Iterator[YamlDocument]:
 
 def _configuration(tree: YamlDocument) -> YamlDocument | None:
     """Return the document if it is a Configuration, or the one in its ConfigMap; else None."""
-    inner = unwrapped(tree, named(MAP_KEY))
+    inner = unwrapped(tree, named(CONFIG_MAP_KEY))
     return inner if isinstance(inner.value, dict) and is_configuration(inner.value) else None
 
 

@@ -12,16 +12,22 @@ from msgspec import Meta, Struct, structs
 from gpuconsole.model.documents.findings import DocumentFindings, FieldError, FieldErrorKind, MapKey, Path, path_text
 from gpuconsole.model.documents.reader import fit, shown, unknown_keys
 from gpuconsole.model.resources import parse_quantity
-from gpuconsole.scheduling.kueue.config import BOTH, contradictions, refusals, remedy, resolve
+from gpuconsole.scheduling.kueue.config import (
+    DEFAULT_STRATEGIES,
+    contradictory_gates,
+    gate_refusals,
+    gate_remedy,
+    resolve_gates,
+)
 from gpuconsole.scheduling.kueue.configuration.form import (
     GROUP,
     KIND,
     VERSION,
     KueueConfigurationForm,
-    defaulted,
     nanoseconds,
+    with_defaults,
 )
-from gpuconsole.scheduling.kueue.configuration.form import write as write_duration
+from gpuconsole.scheduling.kueue.configuration.form import format_duration as write_duration
 from gpuconsole.scheduling.kueue.configuration.validation import validate
 
 _REMOVED_FIELD = "v1beta2 does not have it; it is ignored"
@@ -41,7 +47,7 @@ def from_v1beta1(document: Mapping[str, Any], report: DocumentFindings) -> dict[
         plain["integrations"] = {name: value for name, value in integrations.items() if name != "podOptions"}
     sharing, ready = plain.pop("fairSharing", None), plain.pop("waitForPodsReady", None)
     if _is_enabled(sharing):
-        plain["fairSharing"] = {"preemptionStrategies": [*BOTH], **_settings(sharing)}
+        plain["fairSharing"] = {"preemptionStrategies": [*DEFAULT_STRATEGIES], **_settings(sharing)}
     if _is_enabled(ready):
         plain["waitForPodsReady"] = {"timeout": "5m", "blockAdmission": True, **_settings(ready)}
     return plain
@@ -55,7 +61,7 @@ def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "enable" and value != []}
 
 
-OLDER = "v1beta1"
+OLD_API_VERSION = "v1beta1"
 """The version that is converted."""
 F = TypeVar("F", bound=Struct)
 
@@ -65,29 +71,29 @@ def is_configuration(document: Mapping[str, Any]) -> bool:
     return document.get("kind") == KIND and str(document.get("apiVersion", "")).startswith(f"{GROUP}/")
 
 
-def read(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfigurationForm:
+def read_kueue_configuration(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfigurationForm:
     """Read a Configuration, fill in its defaults and validate it.
 
     Errors are reported; unreadable values, unknown fields and unknown feature gates are dropped.
     """
-    given = decode(document, report)
-    configuration = defaulted(given)
+    given = decode_configuration(document, report)
+    configuration = with_defaults(given)
     named = {name: on for name, on in (given.feature_gates or {}).items() if _is_known(name, on, report)}
-    for _, why in contradictions(named):
+    for _, why in contradictory_gates(named):
         report.error(("featureGates",), why, "turn the one on, or the other off", "feature-gates")
     # Values that could not be read were reported and dropped: do not report them as missing too.
     unread = {finding.path for finding in report.findings}
-    for error in validate(configuration, resolve(named)):
+    for error in validate(configuration, resolve_gates(named)):
         if error.field not in unread:
             _report_refusal(error, document, report)
     return structs.replace(configuration, feature_gates=named or None)
 
 
-def decode(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfigurationForm:
+def decode_configuration(document: Mapping[str, Any], report: DocumentFindings) -> KueueConfigurationForm:
     """Read a Configuration as written, v1beta2 or v1beta1, without defaults or validation; errors are reported."""
     plain = _without_nulls(document)
     version = str(plain.get("apiVersion", "")).rpartition("/")[2]
-    if version == OLDER:
+    if version == OLD_API_VERSION:
         plain = from_v1beta1(plain, report)
     elif version != VERSION:
         known = f"write apiVersion: {GROUP}/{VERSION}"
@@ -151,8 +157,8 @@ def _quantities(outputs: Mapping[str, Any], path: Path, report: DocumentFindings
 
 
 def _is_known(name: str, on: bool, report: DocumentFindings) -> bool:
-    for _, why in refusals({name: on}):
-        report.error(("featureGates", name), why, remedy(name), "feature-gates")
+    for _, why in gate_refusals({name: on}):
+        report.error(("featureGates", name), why, gate_remedy(name), "feature-gates")
         return False
     return True
 

@@ -1,8 +1,9 @@
 """Validates a Configuration in the order and with the fields and messages of Kueue (0.19 config: Validate).
 
-`validate` is the entry point. The larger sections have functions of their own: `multi_kueue`, `custom_labels` (of
-metrics) and `tls_faults`, which rejects versions below 1.2 and cipher suites and curves that Go's crypto/tls lacks.
-`BUILT_IN` has the kinds of jobs that Kueue manages, by the name of their integration framework.
+`validate` is the entry point. The larger sections have functions of their own: `validate_multi_kueue`,
+`validate_custom_labels` (of metrics) and `tls_errors`, which rejects versions below 1.2 and cipher suites and curves
+that Go's crypto/tls lacks. `BUILT_IN_INTEGRATIONS` has the kinds of jobs that Kueue manages, by the name of their
+integration framework.
 """
 
 import ipaddress
@@ -25,8 +26,8 @@ from gpuconsole.model.documents.findings import (
     too_many,
     unsupported,
 )
-from gpuconsole.scheduling.kueue.config import DEFAULTS, PreemptionStrategy
-from gpuconsole.scheduling.kueue.configuration.device_classes import Enabled, Errors, device_class_mappings
+from gpuconsole.scheduling.kueue.config import GATE_DEFAULTS, PreemptionStrategy
+from gpuconsole.scheduling.kueue.configuration.device_classes import Enabled, Errors, validate_device_class_mappings
 from gpuconsole.scheduling.kueue.configuration.form import (
     INCREMENTAL,
     NAMESPACE_LABEL,
@@ -38,25 +39,25 @@ from gpuconsole.scheduling.kueue.configuration.form import (
     MultiKueueForm,
     SelectorForm,
     TLSOptions,
-    parse,
+    parse_duration,
     selector_errors,
 )
 
-MOST = 20
+MAX_CUSTOM_LABELS = 20
 """Maximum number of custom labels of metrics."""
-MOST_OF_KIND = {"Workload": 2, "LocalQueue": 6, "ClusterQueue": 6, "Cohort": 6}
+MAX_OF_SOURCE_KIND = {"Workload": 2, "LocalQueue": 6, "ClusterQueue": 6, "Cohort": 6}
 """Source kind → maximum number of its custom labels."""
-MOST_VALUES = 16
-MOST_WORKLOAD_VALUES = 12
-"""Maximum number of tracked values of a custom label whose source is a Workload; of others, `MOST_VALUES`."""
+MAX_TRACKED_VALUES = 16
+MAX_TRACKED_WORKLOAD_VALUES = 12
+"""Maximum number of tracked values of a custom label whose source is a Workload; of others, `MAX_TRACKED_VALUES`."""
 _CUSTOM_LABELS: Path = ("metrics", "customLabels")
 _METRIC_LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 
 
-def custom_labels(labels: Sequence[CustomLabel]) -> Errors:
+def validate_custom_labels(labels: Sequence[CustomLabel]) -> Errors:
     """Yield the errors in `metrics.customLabels`."""
-    if len(labels) > MOST:
-        yield too_many(_CUSTOM_LABELS, MOST)
+    if len(labels) > MAX_CUSTOM_LABELS:
+        yield too_many(_CUSTOM_LABELS, MAX_CUSTOM_LABELS)
     seen: set[str] = set()
     for number, label in enumerate(labels):
         path = (*_CUSTOM_LABELS, number)
@@ -89,20 +90,22 @@ def _label_values(label: CustomLabel, path: Path) -> Errors:
     if _label_kind(label) == "Workload":
         if not values:
             yield invalid(place, "must not be empty when sourceKind is 'Workload'")
-        if len(values) > MOST_WORKLOAD_VALUES:
-            yield invalid(place, f"must not be greater than {MOST_WORKLOAD_VALUES} when sourceKind is 'Workload'")
-    elif len(values) > MOST_VALUES:
-        yield too_many(place, MOST_VALUES)
+        if len(values) > MAX_TRACKED_WORKLOAD_VALUES:
+            yield invalid(
+                place, f"must not be greater than {MAX_TRACKED_WORKLOAD_VALUES} when sourceKind is 'Workload'"
+            )
+    elif len(values) > MAX_TRACKED_VALUES:
+        yield too_many(place, MAX_TRACKED_VALUES)
     if len(set(values)) < len(values):
         yield invalid(place, "must not contain duplicates")
 
 
 def _labels_by_kind(labels: Sequence[CustomLabel]) -> Errors:
     for kind, count in sorted(Counter(map(_label_kind, labels)).items()):
-        if kind not in MOST_OF_KIND:
+        if kind not in MAX_OF_SOURCE_KIND:
             yield invalid(_CUSTOM_LABELS, f"unknown source kind: {kind}")
-        elif count > MOST_OF_KIND[kind]:
-            wanted = f"found {count}, expected <= {MOST_OF_KIND[kind]}"
+        elif count > MAX_OF_SOURCE_KIND[kind]:
+            wanted = f"found {count}, expected <= {MAX_OF_SOURCE_KIND[kind]}"
             yield invalid(_CUSTOM_LABELS, f"too many custom labels for source kind {kind}: {wanted}")
 
 
@@ -148,7 +151,7 @@ CURVES = (23, 24, 25, 29, 4587, 4588, 4589)
 """IANA ids of P-256, P-384, P-521, X25519 and hybrids with ML-KEM."""
 
 
-def tls_faults(options: TLSOptions) -> list[str]:
+def tls_errors(options: TLSOptions) -> list[str]:
     """Return the first error of the version, the cipher suites and the curves each; empty if there are none."""
     return [
         *_tls_version(options.min_version),
@@ -181,7 +184,7 @@ def _curves(curves: tuple[int, ...]) -> Iterator[str]:
 Kind = tuple[str, str, str]
 """(kind, version, group)"""
 
-BUILT_IN: Mapping[str, Kind] = {
+BUILT_IN_INTEGRATIONS: Mapping[str, Kind] = {
     "batch/job": ("Job", "v1", "batch"),
     "deployment": ("Deployment", "v1", "apps"),
     "jobset.x-k8s.io/jobset": ("JobSet", "v1alpha2", "jobset.x-k8s.io"),
@@ -203,7 +206,7 @@ BUILT_IN: Mapping[str, Kind] = {
 }
 POD = "pod"
 
-LOCAL_ONLY = ("deployment", "sparkoperator.k8s.io/sparkapplication")
+WITHOUT_MULTIKUEUE_ADAPTER = ("deployment", "sparkoperator.k8s.io/sparkapplication")
 """Frameworks without a MultiKueue adapter."""
 
 
@@ -213,13 +216,13 @@ def parse_kind(text: str) -> Kind | None:
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
 
 
-NEGATIVE = "must be greater than or equal to 0"
-MODES = ("Never", "IfAvailable", "Always")
+NEGATIVE_DURATION_ERROR = "must be greater than or equal to 0"
+EXEC_MODES = ("Never", "IfAvailable", "Always")
 """Interactive modes of a credentials command (client-go ExecInteractiveMode)."""
 _MULTI_KUEUE: Path = ("multiKueue",)
 
 
-def multi_kueue(configuration: KueueConfigurationForm) -> Errors:
+def validate_multi_kueue(configuration: KueueConfigurationForm) -> Errors:
     """Yield the errors in `multiKueue`."""
     given = configuration.multi_kueue
     if given is None:
@@ -237,7 +240,11 @@ def multi_kueue(configuration: KueueConfigurationForm) -> Errors:
 
 
 def _frameworks(given: MultiKueueForm, enabled: tuple[str, ...]) -> Errors:
-    built_in = {BUILT_IN[name] for name in enabled if name in BUILT_IN and name not in LOCAL_ONLY}
+    built_in = {
+        BUILT_IN_INTEGRATIONS[name]
+        for name in enabled
+        if name in BUILT_IN_INTEGRATIONS and name not in WITHOUT_MULTIKUEUE_ADAPTER
+    }
     seen = set()
     for number, framework in enumerate(given.external_frameworks):
         kind, path = parse_kind(framework.name), (*_MULTI_KUEUE, "externalFrameworks", number, "name")
@@ -272,8 +279,8 @@ def _access_providers(providers: tuple[AccessProvider, ...], path: Path) -> Erro
         missing += [(*below, "env", "name") for variable in asked.env if not variable.name]
         missing += [(*below, "interactiveMode")] if not asked.interactive_mode else []
         yield from (required(place, "must be specified") for place in missing)
-        if asked.interactive_mode and asked.interactive_mode not in MODES:
-            yield unsupported((*below, "interactiveMode"), MODES)
+        if asked.interactive_mode and asked.interactive_mode not in EXEC_MODES:
+            yield unsupported((*below, "interactiveMode"), EXEC_MODES)
 
 
 def _dispatcher(given: MultiKueueForm) -> Errors:
@@ -301,36 +308,36 @@ def validate(configuration: KueueConfigurationForm, gates: Mapping[str, bool]) -
     """
 
     def enabled(gate: str) -> bool:
-        return gates.get(gate, DEFAULTS[gate])
+        return gates.get(gate, GATE_DEFAULTS[gate])
 
     return [
         *_pods_ready(configuration, enabled),
         *_integrations(configuration),
-        *multi_kueue(configuration),
+        *validate_multi_kueue(configuration),
         *_fair_sharing(configuration),
         *_admission_fair_sharing(configuration),
         *_certificates(configuration),
         *_transformations(configuration),
-        *device_class_mappings(configuration, enabled),
+        *validate_device_class_mappings(configuration, enabled),
         *_managed_namespaces(configuration),
         *_retention(configuration),
         *_tls(configuration),
         *_visibility(configuration),
-        *custom_labels(configuration.metrics.custom_labels),
+        *validate_custom_labels(configuration.metrics.custom_labels),
         *_quota_check(configuration, enabled),
     ]
 
 
 def _negative(path: Path, duration: str | None) -> Errors:
-    if duration is not None and parse(duration) < 0:
-        yield invalid(path, NEGATIVE)
+    if duration is not None and parse_duration(duration) < 0:
+        yield invalid(path, NEGATIVE_DURATION_ERROR)
 
 
 def _pods_ready(configuration: KueueConfigurationForm, enabled: Enabled) -> Errors:
     settings, path = configuration.wait_for_pods_ready, ("waitForPodsReady",)
     if settings is None or enabled("DisableWaitForPodsReady"):
         return
-    if parse(settings.timeout) == 0:
+    if parse_duration(settings.timeout) == 0:
         yield required((*path, "timeout"), "must be specified")
     yield from _negative((*path, "timeout"), settings.timeout)
     yield from _negative((*path, "recoveryTimeout"), settings.recovery_timeout)
@@ -345,7 +352,7 @@ def _pods_ready(configuration: KueueConfigurationForm, enabled: Enabled) -> Erro
         ("backoffMaxSeconds", strategy.backoff_max_seconds),
     ):
         if number is not None and number < 0:
-            yield invalid((*below, name), NEGATIVE)
+            yield invalid((*below, name), NEGATIVE_DURATION_ERROR)
 
 
 def _integrations(configuration: KueueConfigurationForm) -> Errors:
@@ -358,12 +365,12 @@ def _integrations(configuration: KueueConfigurationForm) -> Errors:
         return
     managed = set()
     for number, framework in enumerate(given.frameworks):
-        if framework not in BUILT_IN:
-            yield unsupported((*path, "frameworks", number), tuple(BUILT_IN))
-        elif BUILT_IN[framework] in managed:
+        if framework not in BUILT_IN_INTEGRATIONS:
+            yield unsupported((*path, "frameworks", number), tuple(BUILT_IN_INTEGRATIONS))
+        elif BUILT_IN_INTEGRATIONS[framework] in managed:
             yield duplicate((*path, "frameworks", number))
         else:
-            managed.add(BUILT_IN[framework])
+            managed.add(BUILT_IN_INTEGRATIONS[framework])
     for number, text in enumerate(given.external_frameworks or ()):
         kind, place = parse_kind(text), (*path, "externalFrameworks", number)
         if kind is None:
@@ -410,11 +417,11 @@ def _admission_fair_sharing(configuration: KueueConfigurationForm) -> Errors:
     if given is None:
         return
     yield from _negative((*path, "usageHalfLifeTime"), given.usage_half_life_time)
-    if parse(given.usage_sampling_interval) <= 0:
+    if parse_duration(given.usage_sampling_interval) <= 0:
         yield invalid((*path, "usageSamplingInterval"), "must be greater than 0")
     for resource, weight in given.resource_weights.items():
         if weight < 0:
-            yield invalid((*path, "resourceWeights", MapKey(resource)), NEGATIVE)
+            yield invalid((*path, "resourceWeights", MapKey(resource)), NEGATIVE_DURATION_ERROR)
 
 
 def _certificates(configuration: KueueConfigurationForm) -> Errors:
@@ -461,7 +468,7 @@ def _tls(configuration: KueueConfigurationForm) -> Errors:
     given = configuration.tls
     if given is None:
         return
-    faults = tls_faults(given)
+    faults = tls_errors(given)
     if faults:
         yield invalid(("tls",), "\n".join(faults))
     elif given.min_version == "VersionTLS13" and given.cipher_suites:

@@ -21,18 +21,18 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.devices.allocator import matches_device
 from gpuconsole.scheduling.devices.cel.evaluation import EvaluationError
 from gpuconsole.scheduling.devices.cel.parsing import Tree
-from gpuconsole.scheduling.kueue.conditions import on_hold
+from gpuconsole.scheduling.kueue.conditions import is_on_hold
 from gpuconsole.scheduling.kueue.config import CapacitySource, CounterSource
 from gpuconsole.scheduling.kueue.dra.claims import (
     ClaimError,
     DeviceCatalogue,
     Problem,
     ProblemKind,
-    asks_for,
     charge_extended,
     check_devices,
-    compiled,
+    compile_selectors,
     count_devices,
+    requests_extended_resource,
 )
 
 Selectors = tuple[list[Tree], list[Tree]]
@@ -42,19 +42,19 @@ Selectors = tuple[list[Tree], list[Tree]]
 def selectors_of(catalogue: DeviceCatalogue, request: DeviceRequest, path: str) -> Selectors:
     """Compile the selectors of a request and of its class. Raises ClaimError, naming `path`."""
     by_class = catalogue.class_selectors(request.device_class, path)
-    return by_class, compiled(request.selectors, f"{path}.exactly.selectors", "CEL compilation failed")
+    return by_class, compile_selectors(request.selectors, f"{path}.exactly.selectors", "CEL compilation failed")
 
 
-def matching(
+def matching_devices(
     catalogue: DeviceCatalogue, source: CounterSource | CapacitySource, selectors: Selectors, path: str
 ) -> list[Device]:
     """Return the devices of a source's driver, in complete pools, that match all selectors. Raises ClaimError."""
-    own = compiled([source.device_selector], path, "deviceSelector CEL compilation failed")
+    own = compile_selectors([source.device_selector], path, "deviceSelector CEL compilation failed")
     stages = (("deviceSelector", own), ("DeviceClass selector", selectors[0]), ("request selector", selectors[1]))
     return [
         device
         for pool in catalogue.pools_of(source.driver)
-        if pool.complete
+        if pool.is_complete
         for device in pool.devices
         if all(_selected(trees, source.driver, device, stage, path) for stage, trees in stages)
     ]
@@ -68,7 +68,7 @@ def _selected(trees: Sequence[Tree], driver: str, device: Device, stage: str, pa
         raise ClaimError(Problem(ProblemKind.INTERNAL, path, detail=detail)) from None
 
 
-def enough(matched: Sequence[Device], count: int, kind: str, path: str) -> None:
+def require_count(matched: Sequence[Device], count: int, kind: str, path: str) -> None:
     """Raise ClaimError if fewer devices match than are requested: more may be published later."""
     if len(matched) < count:
         detail = (
@@ -77,7 +77,7 @@ def enough(matched: Sequence[Device], count: int, kind: str, path: str) -> None:
         raise ClaimError(Problem(ProblemKind.INTERNAL, path, detail=detail))
 
 
-def charge(value: int, count: int) -> int:
+def total_charge(value: int, count: int) -> int:
     """The charge for `count` devices, but at least one, at `value` each: never negative, at most MaxInt64."""
     return min(MAX, max(0, value) * max(1, count))
 
@@ -85,7 +85,7 @@ def charge(value: int, count: int) -> int:
 def counter_charge(counter: str, matched: Sequence[Device], count: int) -> int | None:
     """The charge for `count` devices by one counter, each at the maximum of any; None if no device consumes it."""
     consumed = [counters[counter] for device in matched for counters in device.counters if counter in counters]
-    return charge(max(consumed), count) if consumed else None
+    return total_charge(max(consumed), count) if consumed else None
 
 
 def charge_by_counters(catalogue: DeviceCatalogue, request: DeviceRequest, path: str) -> dict[str, int]:
@@ -97,8 +97,8 @@ def charge_by_counters(catalogue: DeviceCatalogue, request: DeviceRequest, path:
     costs: dict[str, int] = {}
     selectors = selectors_of(catalogue, request, path) if sources else ([], [])
     for resource, source in sources:
-        matched = matching(catalogue, source, selectors, path)
-        enough(matched, request.count, "counter", path)
+        matched = matching_devices(catalogue, source, selectors, path)
+        require_count(matched, request.count, "counter", path)
         cost = counter_charge(source.name, matched, request.count)
         if cost is None:
             detail = f'matched devices have no consumesCounters entry for counter "{source.name}"'
@@ -107,12 +107,12 @@ def charge_by_counters(catalogue: DeviceCatalogue, request: DeviceRequest, path:
     return costs
 
 
-def rounded_to_values(amount: int, values: Sequence[int]) -> int | None:
+def round_up_to_values(amount: int, values: Sequence[int]) -> int | None:
     """Return the smallest of the ascending values that is at least the amount; None if there is none."""
     return next((value for value in values if value >= amount), None)
 
 
-def rounded_to_range(amount: int, policy: CapacityPolicy) -> int | None:
+def round_up_to_range(amount: int, policy: CapacityPolicy) -> int | None:
     """Round the amount up to the policy's minimum plus a whole number of steps; None if it exceeds the maximum.
 
     A policy without a minimum rounds nothing.
@@ -125,30 +125,30 @@ def rounded_to_range(amount: int, policy: CapacityPolicy) -> int | None:
     return None if policy.most is not None and amount > policy.most else amount
 
 
-def device_charge(capacity: DeviceCapacity, wanted: int | None) -> int | None:
+def device_charge(capacity: DeviceCapacity, requested: int | None) -> int | None:
     """Return what a claim takes of one device: its request, else the policy's default, else the whole capacity.
 
     Rounded up by the policy; None if the policy does not allow that much.
     """
     policy = capacity.policy
-    if wanted is None:
-        wanted = policy.default if policy is not None and policy.default is not None else capacity.value
+    if requested is None:
+        requested = policy.default if policy is not None and policy.default is not None else capacity.value
     if policy is None:
-        return wanted
-    return rounded_to_values(wanted, policy.values) if policy.values else rounded_to_range(wanted, policy)
+        return requested
+    return round_up_to_values(requested, policy.values) if policy.values else round_up_to_range(requested, policy)
 
 
-def capacity_charge(name: str, matched: Sequence[Device], count: int, wanted: int | None, path: str) -> int:
+def capacity_charge(name: str, matched: Sequence[Device], count: int, requested: int | None, path: str) -> int:
     """The charge for `count` devices by one capacity, each at the maximum of any. Raises ClaimError, naming `path`."""
     offered = [device.capacity[name] for device in matched if name in device.capacity]
     if not offered:
         detail = f'matched devices have no capacity dimension "{name}"'
         raise ClaimError(Problem(ProblemKind.INTERNAL, path, detail=detail))
-    possible = [cost for capacity in offered if (cost := device_charge(capacity, wanted)) is not None]
+    possible = [cost for capacity in offered if (cost := device_charge(capacity, requested)) is not None]
     if not possible:
         detail = f'capacity request cannot be satisfied by any matched device\'s RequestPolicy for dimension "{name}"'
         raise ClaimError(Problem(ProblemKind.INVALID, path, detail=detail))
-    return charge(max(possible), count)
+    return total_charge(max(possible), count)
 
 
 def charge_by_capacities(catalogue: DeviceCatalogue, request: DeviceRequest, path: str) -> dict[str, int]:
@@ -157,14 +157,14 @@ def charge_by_capacities(catalogue: DeviceCatalogue, request: DeviceRequest, pat
     Empty if the class has no capacity sources or is not mapped.
     """
     sources = catalogue.map.capacities.get(request.device_class, [])
-    resource = catalogue.map.resource(request.device_class)
+    resource = catalogue.map.resource_of(request.device_class)
     if not sources or resource is None:
         return {}
     selectors = selectors_of(catalogue, request, path)
     total = 0
     for source in sources:
-        matched = matching(catalogue, source, selectors, path)
-        enough(matched, request.count, "capacity", path)
+        matched = matching_devices(catalogue, source, selectors, path)
+        require_count(matched, request.count, "capacity", path)
         total += capacity_charge(source.name, matched, request.count, request.capacity.get(source.name), path)
     return {resource: min(MAX, total)}
 
@@ -179,7 +179,7 @@ NOT_ENABLED = f"Workload uses DRA resources but the {INTEGRATION} feature gate i
 NO_CLAIMS = f"{INTEGRATION} feature does not support use of resource claims"
 
 
-class Gated(Protocol):
+class FeatureGates(Protocol):
     """Interface to the feature gates."""
 
     def enabled(self, gate: str) -> bool: ...
@@ -189,14 +189,14 @@ class Charge(Struct, frozen=True):
     """The quota charge for one pod's devices, and the requested resources that it replaces."""
 
     amounts: Resources = EMPTY
-    replaced: frozenset[str] = frozenset()
+    replaced_resources: frozenset[str] = frozenset()
 
 
 class ChargeRefusal(Struct, frozen=True):
     """Why a workload cannot be queued: the messages of its QuotaReserved (`message`) and Requeued condition."""
 
     message: str
-    requeued: str
+    requeued_message: str
 
 
 Charges = Mapping[str, Charge]
@@ -205,16 +205,16 @@ Charges = Mapping[str, Charge]
 NO_CHARGES: Charges = {}
 
 
-def needs_devices(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> bool:
+def needs_devices(workload: Workload, catalogue: DeviceCatalogue, gates: FeatureGates) -> bool:
     """True if the workload's devices must be charged before it is queued (NeedsDRAReconcile)."""
-    if not _may_need(workload, catalogue) or on_hold(workload):
+    if not _may_need(workload, catalogue) or is_on_hold(workload):
         return False
     if _has_claims(workload):
         return gates.enabled(INTEGRATION) or gates.enabled(REJECTION)
     return (
         gates.enabled(INTEGRATION)
         and gates.enabled(EXTENDED)
-        and any(asks_for(pod_set.template, catalogue) for pod_set in workload.pod_sets)
+        and any(requests_extended_resource(pod_set.template, catalogue) for pod_set in workload.pod_sets)
     )
 
 
@@ -226,7 +226,7 @@ def _has_claims(workload: Workload) -> bool:
     return any(claim.template or claim.claim for p in workload.pod_sets for claim in p.template.resource_claims)
 
 
-def charges(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> Charges | ChargeRefusal:
+def device_charges(workload: Workload, catalogue: DeviceCatalogue, gates: FeatureGates) -> Charges | ChargeRefusal:
     """Return the device charges of each pod set; only for a workload for which `needs_devices` is true."""
     if not gates.enabled(INTEGRATION):
         return ChargeRefusal(NOT_ENABLED, NOT_ENABLED)
@@ -238,13 +238,15 @@ def charges(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> Cha
         return ChargeRefusal(str(error), str(error))
 
 
-def _charges(workload: Workload, catalogue: DeviceCatalogue, gates: Gated) -> Charges:
+def _charges(workload: Workload, catalogue: DeviceCatalogue, gates: FeatureGates) -> Charges:
     """Compute the charges kind by kind, each for all pod sets: the first kind with a problem is reported."""
     totals: dict[str, Charge] = {}
     for by_kind in (charge_devices, charge_resources, charge_counters, charge_capacities):
         for name, charge in by_kind(catalogue, workload, gates).items():
             known = totals.get(name, Charge())
-            totals[name] = Charge(add(known.amounts, charge.amounts), known.replaced | charge.replaced)
+            totals[name] = Charge(
+                add(known.amounts, charge.amounts), known.replaced_resources | charge.replaced_resources
+            )
     return totals
 
 
@@ -254,7 +256,7 @@ def _pod_sets(workload: Workload) -> Iterator[tuple[PodSet, str]]:
         yield pod_set, f"spec.podSets[{index}].template.spec"
 
 
-def charge_devices(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
+def charge_devices(catalogue: DeviceCatalogue, workload: Workload, gates: FeatureGates) -> Charges:
     """Charge devices of classes without enabled counter or capacity sources. Raises ClaimError at the first problem."""
     costs = {
         pod_set.name: _devices_of(catalogue, workload.namespace, pod_set, path, gates)
@@ -263,7 +265,7 @@ def charge_devices(catalogue: DeviceCatalogue, workload: Workload, gates: Gated)
     return {name: Charge(amounts) for name, amounts in costs.items() if amounts}
 
 
-def charge_resources(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
+def charge_resources(catalogue: DeviceCatalogue, workload: Workload, gates: FeatureGates) -> Charges:
     """Charge extended resources that device classes provide. Raises ClaimError with all problems."""
     if not gates.enabled(EXTENDED):
         return NO_CHARGES
@@ -280,15 +282,15 @@ def charge_resources(catalogue: DeviceCatalogue, workload: Workload, gates: Gate
             problems += error.problems
     if problems:
         raise ClaimError(*problems)
-    return {name: charge for name, charge in found.items() if charge.replaced}
+    return {name: charge for name, charge in found.items() if charge.replaced_resources}
 
 
-def charge_counters(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
+def charge_counters(catalogue: DeviceCatalogue, workload: Workload, gates: FeatureGates) -> Charges:
     """Charge requests by shared counters, if that gate is enabled. Raises ClaimError at the first problem."""
     return _charge_requests(catalogue, workload, charge_by_counters) if gates.enabled(PARTITIONABLE) else NO_CHARGES
 
 
-def charge_capacities(catalogue: DeviceCatalogue, workload: Workload, gates: Gated) -> Charges:
+def charge_capacities(catalogue: DeviceCatalogue, workload: Workload, gates: FeatureGates) -> Charges:
     """Charge requests by capacities, if that gate is enabled. Raises ClaimError at the first problem."""
     return _charge_requests(catalogue, workload, charge_by_capacities) if gates.enabled(CONSUMABLE) else NO_CHARGES
 
@@ -315,12 +317,14 @@ def _claim_templates(template: PodTemplate, path: str) -> Iterator[tuple[str, st
             yield claim.template, f"{path}.resourceClaims[{index}]"
 
 
-def _devices_of(catalogue: DeviceCatalogue, namespace: str, pod_set: PodSet, path: str, gates: Gated) -> dict[str, int]:
+def _devices_of(
+    catalogue: DeviceCatalogue, namespace: str, pod_set: PodSet, path: str, gates: FeatureGates
+) -> dict[str, int]:
     costs: dict[str, int] = {}
     for name, place in _claim_templates(pod_set.template, path):
-        counts = _counted(catalogue, namespace, pod_set.name, name, place)
+        counts = _charge_claim(catalogue, namespace, pod_set.name, name, place)
         for device_class, count in sorted(counts.items()):
-            resource = catalogue.map.resource(device_class)
+            resource = catalogue.map.resource_of(device_class)
             if resource is None:
                 detail = f"DeviceClass {device_class} is not mapped in DRA configuration for podset {pod_set.name}"
                 raise ClaimError(Problem(ProblemKind.NOT_FOUND, f"{place}.resourceClaimTemplateName", detail))
@@ -331,16 +335,18 @@ def _devices_of(catalogue: DeviceCatalogue, namespace: str, pod_set: PodSet, pat
     return costs
 
 
-def _counted(catalogue: DeviceCatalogue, namespace: str, pod_set: str, template: str, place: str) -> dict[str, int]:
+def _charge_claim(
+    catalogue: DeviceCatalogue, namespace: str, pod_set: str, template: str, place: str
+) -> dict[str, int]:
     """Class → devices that a claim template requests. Raises ClaimError if too few devices match its selectors."""
     requests = catalogue.requests_of(namespace, template, place, f" in podset {pod_set}")
     context = f"ResourceClaimTemplate {template}"
     try:
         counts = count_devices(requests)
     except ClaimError as error:
-        raise error.within(place, context) from None
+        raise error.with_parent(place, context) from None
     try:
         check_devices(catalogue, requests, place)
     except ClaimError as error:
-        raise error.within("", context) from None
+        raise error.with_parent("", context) from None
     return counts

@@ -39,7 +39,7 @@ class ResourcePool(Struct, frozen=True):
     slices: tuple[ResourceSlice, ...]
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """True if all slices are published; only then its devices count."""
         return len(self.slices) == self.expected
 
@@ -95,13 +95,13 @@ class ClaimError(Exception):
     """Error: a claim cannot be charged."""
 
     def __init__(self, *problems: Problem) -> None:
-        super().__init__(aggregate(problems))
+        super().__init__(aggregate_problems(problems))
         self.problems = problems
 
     def __str__(self) -> str:
-        return aggregate(self.problems)
+        return aggregate_problems(self.problems)
 
-    def within(self, field: str, context: str) -> "ClaimError":
+    def with_parent(self, field: str, context: str) -> "ClaimError":
         """Return the same problems with `field` as parent path, introduced by `context`."""
         return ClaimError(
             *(
@@ -111,13 +111,13 @@ class ClaimError(Exception):
         )
 
 
-def aggregate(problems: Sequence[Problem]) -> str:
+def aggregate_problems(problems: Sequence[Problem]) -> str:
     """Join the problems into one text without duplicates (ErrorList.ToAggregate)."""
     texts = list(dict.fromkeys(problem.text for problem in problems))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
-def compiled(selectors: Sequence[str], path: str, context: str, *, first_only: bool = False) -> list[Tree]:
+def compile_selectors(selectors: Sequence[str], path: str, context: str, *, first_only: bool = False) -> list[Tree]:
     """Compile CEL expressions of selectors; empty ones (selectors without CEL) are skipped.
 
     Raises ClaimError with all problems, or only the first with `first_only`; `path` is the selectors' field path,
@@ -160,7 +160,7 @@ class DeviceCatalogue:
             name = known.extended_resource
             if name:
                 rival = self.extended.get(name)
-                self.extended[name] = known if rival is None else chosen((rival, known))
+                self.extended[name] = known if rival is None else newest_class((rival, known))
         self._pools: dict[str, list[ResourcePool]] = {}
 
     def slices_of(self, driver: str) -> list[ResourceSlice]:
@@ -191,16 +191,16 @@ class DeviceCatalogue:
             missing = f'deviceclasses.resource.k8s.io "{name}" not found'
             raise ClaimError(Problem(ProblemKind.INTERNAL, path, detail=f"failed to get DeviceClass {name}: {missing}"))
         context = f"DeviceClass {name} has invalid CEL selector"
-        return compiled(known.selectors, path, context, first_only=True)
+        return compile_selectors(known.selectors, path, context, first_only=True)
 
 
-def chosen(classes: Sequence[DeviceClass]) -> DeviceClass:
+def newest_class(classes: Sequence[DeviceClass]) -> DeviceClass:
     """Return the newest of the classes that offer the same extended resource; on ties the first by name."""
     newest = max(known.created for known in classes)
     return min((known for known in classes if known.created == newest), key=lambda known: known.name)
 
 
-Published = tuple[str, Device]
+DriverDevice = tuple[str, Device]
 """A published device: (driver, device)."""
 
 
@@ -221,7 +221,7 @@ def _check_supported(request: DeviceRequest, path: str) -> None:
         raise _invalid(path, "Exactly must be set if FirstAvailable is nil")
     selectors = f"{path}.exactly.selectors"
     try:
-        compiled(request.selectors, selectors, "CEL compilation failed")
+        compile_selectors(request.selectors, selectors, "CEL compilation failed")
     except ClaimError as error:
         raise _invalid(selectors, str(error)) from None
     if request.admin_access:
@@ -248,7 +248,7 @@ def check_devices(catalogue: DeviceCatalogue, requests: Sequence[DeviceRequest],
     problems: list[Problem] = []
     for number, request in selecting:
         try:
-            free = _give(catalogue, request, free, f"{path}.devices.requests[{number}]")
+            free = _assign_devices(catalogue, request, free, f"{path}.devices.requests[{number}]")
         except ClaimError as error:
             problems += error.problems
     if problems:
@@ -267,13 +267,15 @@ def _slices(catalogue: DeviceCatalogue, selecting: Sequence[tuple[int, DeviceReq
     return [part for driver in dict.fromkeys(drivers) for part in catalogue.slices_of(driver)]
 
 
-def _give(catalogue: DeviceCatalogue, request: DeviceRequest, free: list[Published], path: str) -> list[Published]:
+def _assign_devices(
+    catalogue: DeviceCatalogue, request: DeviceRequest, free: list[DriverDevice], path: str
+) -> list[DriverDevice]:
     """Return the devices that are left after the request took its own. Raises ClaimError."""
     field, name = f"{path}.exactly.selectors", request.device_class
     by_class = catalogue.class_selectors(name, path)
-    own = compiled(request.selectors, field, "CEL compilation failed")
+    own = compile_selectors(request.selectors, field, "CEL compilation failed")
     try:
-        given = _first(free, (*by_class, *own), request.count)
+        given = _first_matching(free, (*by_class, *own), request.count)
     except EvaluationError as error:
         raise _invalid(field, f"CEL evaluation failed for DeviceClass {name}: {error}") from None
     if len(given) < request.count:
@@ -285,7 +287,7 @@ def _give(catalogue: DeviceCatalogue, request: DeviceRequest, free: list[Publish
     return [published for number, published in enumerate(free) if number not in given]
 
 
-def _first(free: Sequence[Published], trees: Sequence[Tree], count: int) -> set[int]:
+def _first_matching(free: Sequence[DriverDevice], trees: Sequence[Tree], count: int) -> set[int]:
     """Return the positions of the first `count` devices that match, but at least of one."""
     found: set[int] = set()
     for number, (driver, device) in enumerate(free):
@@ -301,7 +303,7 @@ def is_extended(resource: str) -> bool:
     return "/" in resource and not resource.startswith(("kubernetes.io/", "hugepages-"))
 
 
-def asks_for(template: PodTemplate, catalogue: DeviceCatalogue) -> bool:
+def requests_extended_resource(template: PodTemplate, catalogue: DeviceCatalogue) -> bool:
     """True if a container requests an extended resource that a device class provides."""
     return any(
         amount and name in catalogue.extended and is_extended(name)
@@ -338,11 +340,11 @@ def charge_extended(
     charges: dict[str, int] = {}
     replaced: set[str] = set()
     problems: list[Problem] = []
-    for name, asked in _asked(template, path).items():
+    for name, asked in _extended_requests(template, path).items():
         try:
             key = _quota_key(catalogue, name, asked.places[0][0], counters=counters, capacities=capacities)
             if key:
-                charges[key] = min(MAX, charges.get(key, 0) + _whole(name, asked))
+                charges[key] = min(MAX, charges.get(key, 0) + _whole_amount(name, asked))
                 replaced.add(name)
         except ClaimError as error:
             problems += error.problems
@@ -351,7 +353,7 @@ def charge_extended(
     return charges, frozenset(replaced)
 
 
-def _asked(template: PodTemplate, path: str) -> dict[str, _ExtendedRequest]:
+def _extended_requests(template: PodTemplate, path: str) -> dict[str, _ExtendedRequest]:
     found: dict[str, _ExtendedRequest] = {}
     for place, container, requests in _containers(template.init_containers, f"{path}.initContainers"):
         for name, amount in requests.items():
@@ -380,7 +382,7 @@ def _quota_key(catalogue: DeviceCatalogue, name: str, path: str, *, counters: bo
     chosen = catalogue.extended.get(name)
     if chosen is None:
         return ""
-    resource = catalogue.map.resource(chosen.name)
+    resource = catalogue.map.resource_of(chosen.name)
     if resource is None:
         return name
     if counters and catalogue.map.counters.get(chosen.name):
@@ -396,7 +398,7 @@ def _quota_key(catalogue: DeviceCatalogue, name: str, path: str, *, counters: bo
     raise ClaimError(Problem(ProblemKind.INVALID, path, name, detail))
 
 
-def _whole(name: str, asked: _ExtendedRequest) -> int:
+def _whole_amount(name: str, asked: _ExtendedRequest) -> int:
     """Return the requested number of devices. Raises ClaimError if it is not an integer or too large."""
     broken = [
         Problem(ProblemKind.INVALID, f"{place}.resources.requests.{name}", container.fractions[name], _NO_INTEGER)

@@ -4,9 +4,9 @@ Candidates are workloads in the preemptor's ClusterQueue, and in queues of its t
 hierarchical advantage over workloads outside a subtree if it fits in the quota of that subtree: they borrow quota that
 is closer to it. Kueue 0.19 preemption.classicalPreemptions and preemption/classical.
 
-`find_targets` is the entry point of preemption, also under fair sharing, and `possibility` says whether preemption
-could help while flavors are compared. `find_targets_with_trace` also records the other workloads considered, the
-verdict on each, and the shares.
+`find_targets` is the entry point of preemption, also under fair sharing, and `preemption_possibility` says whether
+preemption could help while flavors are compared. `find_targets_with_trace` also records the other workloads considered,
+the verdict on each, and the shares.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -22,20 +22,20 @@ from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode, ModeAndHeight
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context, FinishedTrace, SearchTrace, SearchTraces
-from gpuconsole.scheduling.kueue.fair_sharing import share, share_text
+from gpuconsole.scheduling.kueue.fair_sharing import share_of, share_text
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption.fair_sharing import fair_targets
 from gpuconsole.scheduling.kueue.preemption.search import (
     NOT_BORROWING,
     PreemptionSearch,
     PreemptionTarget,
-    allows,
+    candidate_key,
     candidates_of,
-    cannot_fit,
-    considered_in_order,
-    dependence,
-    fill_back,
-    in_turn,
+    candidates_ordering_key,
+    cannot_fit_by_preemption,
+    merge_in_order,
+    policy_allows,
+    restore_unneeded_victims,
 )
 
 
@@ -83,20 +83,20 @@ class OrderedCandidates(Struct, frozen=True):
     """Evicted workloads, then the others; each part by hierarchical advantage, other queues, own queue."""
     while_borrowing: list[PreemptionCandidate]
     """Those of them that may be preempted even if the preemptor's queue borrows afterwards."""
-    hierarchical: bool
+    has_hierarchical: bool
     """True if there are candidates with a hierarchical advantage."""
-    others: bool
+    has_other_queues: bool
     """True if there are candidates in other queues."""
-    failures: list[dict[int, int]]
+    failed_requests: list[dict[int, int]]
     """Requests, column → amount, for which a search of these candidates failed; larger ones fail too."""
 
 
-def collect(search: PreemptionSearch) -> OrderedCandidates:
+def collect_candidates(search: PreemptionSearch) -> OrderedCandidates:
     """Return all candidates of the preemptor in order; cached for equivalent preemptors."""
     preemption, node = search.rules.queue.preemption, search.rules.node
     own, others = preemption.within_cluster_queue, preemption.reclaim_within_cohort
     advantages = tuple(_advantages(search))
-    looks_at = dependence(search, own, NOT_BORROWING), dependence(search, others, preemption.borrow_within_cohort)
+    looks_at = candidate_key(search, own, NOT_BORROWING), candidate_key(search, others, preemption.borrow_within_cohort)
     known, key = search.context.cohort_cache(node), ("candidates", node, search.columns, advantages, looks_at)
     found: OrderedCandidates | None = known.get(key)
     if found is None:
@@ -111,33 +111,33 @@ def _collect(search: PreemptionSearch, advantages: Sequence[bool]) -> OrderedCan
         for holding in candidates_of(search, search.rules.name, within)
     ]
     kinds = _in_cohort(search, advantages)
-    hierarchical, priority = (_together(search, kind) for kind in kinds)
+    hierarchical, priority = (_concatenate(search, kind) for kind in kinds)
     everything = [*hierarchical, *priority, *same_queue]
     if search.rules.queue.preemption.borrow_within_cohort.policy == PreemptionPolicy.NEVER:
         counting = [*hierarchical, *same_queue]
     else:
         counting = [c for c in everything if c.variant is not _WITHOUT_BORROWING]
     # Rank puts those already evicted first in each part.
-    ranked = search.context.config.usage_based is None
+    ranked = search.context.config.usage_based_fair_sharing is None
     if not ranked or any(part[0].holding.evicted for part in (hierarchical, priority, same_queue) if part):
         everything.sort(key=_not_evicted)
         counting.sort(key=_not_evicted)
     return OrderedCandidates(everything, counting, bool(hierarchical), bool(hierarchical or priority), [])
 
 
-def _together(search: PreemptionSearch, parts: list[list[PreemptionCandidate]]) -> list[PreemptionCandidate]:
+def _concatenate(search: PreemptionSearch, parts: list[list[PreemptionCandidate]]) -> list[PreemptionCandidate]:
     """Merge the ordered candidates under several cohorts into preemption order."""
     parts = [part for part in parts if part]
-    if len(parts) == 1 and search.context.config.usage_based is None:
+    if len(parts) == 1 and search.context.config.usage_based_fair_sharing is None:
         return parts[0]
-    return in_turn(search, chain.from_iterable(parts), _holding)
+    return merge_in_order(search, chain.from_iterable(parts), _holding)
 
 
 def _advantages(search: PreemptionSearch) -> Iterator[bool]:
     """Yield for each cohort on the path up whether the preemptor has a hierarchical advantage over those below it."""
     if search.rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.NEVER:
         return
-    node, advantage, rest = search.rules.node, False, dict(search.uses)
+    node, advantage, rest = search.rules.node, False, dict(search.requested)
     for cohort in search.usage.tree.paths[node]:
         if not advantage:
             advantage, rest = _fits_in_quota(search, node, rest)
@@ -152,7 +152,7 @@ def _in_cohort(
     kinds: tuple[list[list[PreemptionCandidate]], list[list[PreemptionCandidate]]] = [], []
     visited = search.rules.node
     for cohort, advantage in zip(search.usage.tree.paths[visited], advantages, strict=False):
-        found = [c for c in _under(search, cohort, advantage) if c.below[-1] != visited]
+        found = [c for c in _collect_below(search, cohort, advantage) if c.below[-1] != visited]
         kinds[0 if advantage else 1].append(found)
         visited = cohort
     return kinds
@@ -161,21 +161,21 @@ def _in_cohort(
 def _fits_in_quota(search: PreemptionSearch, node: int, amounts: dict[int, int]) -> tuple[bool, dict[int, int]]:
     """Return whether the node would not borrow with these amounts, and what of them counts in its parent."""
     usage = search.usage
-    fits = not any(usage.over(node, column, amount) for column, amount in amounts.items())
-    return fits, {column: max(0, amount - usage.unlent(node, column)) for column, amount in amounts.items()}
+    fits = not any(usage.is_borrowing(node, column, amount) for column, amount in amounts.items())
+    return fits, {column: max(0, amount - usage.unlent_quota(node, column)) for column, amount in amounts.items()}
 
 
-def _under(search: PreemptionSearch, cohort: int, advantage: bool) -> Sequence[PreemptionCandidate]:
+def _collect_below(search: PreemptionSearch, cohort: int, advantage: bool) -> Sequence[PreemptionCandidate]:
     """Return all candidates under a cohort, by rank where possible; shared by many preemptors of a cycle."""
     preemption = search.rules.queue.preemption
     policies = preemption.reclaim_within_cohort, preemption.borrow_within_cohort
-    key = "under", cohort, advantage, search.columns, policies, dependence(search, *policies)
+    key = "under", cohort, advantage, search.columns, policies, candidate_key(search, *policies)
     kept = search.context.cohort_cache(cohort)
     known = kept.get(key)
     if known is None:
         found: list[PreemptionCandidate] = []
         _collect_subtree(search, cohort, advantage, (), key, found)
-        if search.context.config.usage_based is None:
+        if search.context.config.usage_based_fair_sharing is None:
             found.sort(key=_by_rank)
         known = kept[key] = found
     return known
@@ -194,14 +194,14 @@ def _collect_subtree(
     """
     usage, tree = search.usage, search.usage.tree
     for child in tree.children[cohort]:
-        if not usage.within(child, search.columns):
+        if not usage.is_within_nominal(child, search.columns):
             _collect_subtree(search, child, advantage, (child, *below), key, found)
     for child in tree.queue_children[cohort]:
-        if not usage.within(child, search.columns):
-            found += _of_queue(search, tree.names[child], advantage, (child, *below), key)
+        if not usage.is_within_nominal(child, search.columns):
+            found += _candidates_of_queue(search, tree.names[child], advantage, (child, *below), key)
 
 
-def _of_queue(
+def _candidates_of_queue(
     search: PreemptionSearch, name: str, advantage: bool, branch: tuple[int, ...], key: Hashable
 ) -> Sequence[PreemptionCandidate]:
     """Return the candidates of a queue by rank; cached while the queue's holdings are the same."""
@@ -210,13 +210,13 @@ def _of_queue(
     if found is None:
         policy = search.rules.queue.preemption.reclaim_within_cohort
         found = known[key] = tuple(
-            PreemptionCandidate(holding, _variant(search, holding, advantage), branch)
+            PreemptionCandidate(holding, _candidate_variant(search, holding, advantage), branch)
             for holding in candidates_of(search, name, policy)
         )
     return found
 
 
-def _variant(search: PreemptionSearch, holding: Holding, advantage: bool) -> PreemptionVariant:
+def _candidate_variant(search: PreemptionSearch, holding: Holding, advantage: bool) -> PreemptionVariant:
     if advantage:
         return PreemptionVariant.HIERARCHICAL_RECLAIM
     borrowing = search.rules.queue.preemption.borrow_within_cohort
@@ -230,10 +230,10 @@ def _variant(search: PreemptionSearch, holding: Holding, advantage: bool) -> Pre
 
 def classical_targets(search: PreemptionSearch) -> list[PreemptionTarget]:
     """Return the victims of the first attempt that frees enough quota; empty if none does."""
-    if cannot_fit(search):
+    if cannot_fit_by_preemption(search):
         return []
-    candidates = collect(search)
-    if not candidates.ordered or _too_much(search, candidates):
+    candidates = collect_candidates(search)
+    if not candidates.ordered or _requests_too_much(search, candidates):
         return []
     for borrowing in _attempts(search, candidates):
         # Candidates that do not count while borrowing are only visited for a trace.
@@ -245,20 +245,23 @@ def classical_targets(search: PreemptionSearch) -> list[PreemptionTarget]:
     return []
 
 
-def _too_much(search: PreemptionSearch, candidates: OrderedCandidates) -> bool:
+def _requests_too_much(search: PreemptionSearch, candidates: OrderedCandidates) -> bool:
     """True if the same candidates already failed to free this much, or less, for another preemptor."""
-    uses = dict(search.uses)
-    return any(_at_least(uses, failed) for failed in candidates.failures)
+    uses = dict(search.requested)
+    return any(_covers(uses, failed) for failed in candidates.failed_requests)
 
 
 def _note_failure(search: PreemptionSearch, candidates: OrderedCandidates) -> None:
     """Record the failed amounts, unless the topology may have caused the failure."""
     if not search.demands:
-        uses = dict(search.uses)
-        candidates.failures[:] = [*(more for more in candidates.failures if not _at_least(more, uses)), uses]
+        uses = dict(search.requested)
+        candidates.failed_requests[:] = [
+            *(more for more in candidates.failed_requests if not _covers(more, uses)),
+            uses,
+        ]
 
 
-def _at_least(uses: dict[int, int], others: dict[int, int]) -> bool:
+def _covers(uses: dict[int, int], others: dict[int, int]) -> bool:
     """True if these amounts include the others."""
     return all(uses.get(column, -1) >= amount for column, amount in others.items())
 
@@ -269,70 +272,72 @@ def _attempts(search: PreemptionSearch, candidates: OrderedCandidates) -> tuple[
     Attempts without borrowing may have more candidates (RECLAIM_WITHOUT_BORROWING).
     """
     forbidden = search.rules.queue.preemption.borrow_within_cohort.policy == PreemptionPolicy.NEVER
-    if not candidates.others or (forbidden and not _under_nominal(search)):
+    if not candidates.has_other_queues or (forbidden and not _stays_under_nominal(search)):
         return (True,)
-    if forbidden and not candidates.hierarchical:
+    if forbidden and not candidates.has_hierarchical:
         return False, True
     return True, False
 
 
-def _under_nominal(search: PreemptionSearch) -> bool:
+def _stays_under_nominal(search: PreemptionSearch) -> bool:
     """True if the preemptor's queue uses less than its nominal quota in every column that is short."""
     tree, node = search.usage.tree, search.rules.node
-    return all(search.usage.used(node, column) < tree.nominal[node * tree.width + column] for column in search.columns)
+    return all(
+        search.usage.usage_of(node, column) < tree.nominal[node * tree.width + column] for column in search.columns
+    )
 
 
 def _attempt(search: PreemptionSearch, ordered: list[PreemptionCandidate], borrowing: bool) -> list[PreemptionTarget]:
     accounts = search.context.snapshot
     targets: list[PreemptionTarget] = []
-    spent: set[int] = set()
-    short = _short(search)
+    excluded_nodes: set[int] = set()
+    short = _lacking_columns(search)
     story = search.trace
     if story is not None:
-        story.begin(candidate.holding for candidate in ordered)
+        story.start_attempt(candidate.holding for candidate in ordered)
     with accounts.revertible():
         for candidate in ordered:
-            objection = _objection(search, candidate, borrowing, spent) if candidate.below else None
+            objection = _skip_reason(search, candidate, borrowing, excluded_nodes) if candidate.below else None
             if story is not None:
                 story.record(candidate.holding, objection or CandidateVerdict.CHOSEN)
             if objection is not None:
                 continue
-            accounts.remove(candidate.holding)
+            accounts.remove_holding(candidate.holding)
             targets.append(PreemptionTarget(candidate.holding, RULES[candidate.variant]))
             if short:
-                _free(short, candidate)
+                _subtract_candidate(short, candidate)
             if not short and search.fits(borrowing=borrowing):
-                return fill_back(search, targets, borrowing=borrowing)
+                return restore_unneeded_victims(search, targets, borrowing=borrowing)
     return []
 
 
-def _short(search: PreemptionSearch) -> dict[int, int]:
+def _lacking_columns(search: PreemptionSearch) -> dict[int, int]:
     """Return the amounts by column that must become free before a fit is possible."""
     usage, node = search.usage, search.rules.node
-    lacking = {column: amount - usage.available(node, column) for column, amount in search.uses if amount > 0}
+    lacking = {column: amount - usage.available(node, column) for column, amount in search.requested if amount > 0}
     return {column: amount for column, amount in lacking.items() if amount > 0}
 
 
-def _free(short: dict[int, int], candidate: PreemptionCandidate) -> None:
-    for column, amount in candidate.holding.uses:
+def _subtract_candidate(short: dict[int, int], candidate: PreemptionCandidate) -> None:
+    for column, amount in candidate.holding.usage:
         if column in short:
             short[column] -= amount
             if short[column] <= 0:
                 del short[column]
 
 
-def _objection(
-    search: PreemptionSearch, candidate: PreemptionCandidate, borrowing: bool, spent: set[int]
+def _skip_reason(
+    search: PreemptionSearch, candidate: PreemptionCandidate, borrowing: bool, excluded_nodes: set[int]
 ) -> CandidateVerdict | None:
     """Return why a candidate of another queue is skipped: its queue and cohorts must borrow what is needed.
 
-    `spent` collects nodes that no longer borrow anything needed: removing workloads cannot change that.
+    `excluded_nodes` collects nodes that no longer borrow anything needed: removing workloads cannot change that.
     """
     if borrowing and candidate.variant is PreemptionVariant.RECLAIM_WITHOUT_BORROWING:
         return CandidateVerdict.NOT_WHILE_BORROWING
     for node in candidate.below:
-        if node in spent or search.usage.within(node, search.columns):
-            spent.add(node)
+        if node in excluded_nodes or search.usage.is_within_nominal(node, search.columns):
+            excluded_nodes.add(node)
             return CandidateVerdict.NOT_BORROWING
     return None
 
@@ -347,11 +352,11 @@ def find_targets(search: PreemptionSearch) -> Sequence[PreemptionTarget]:
     if targets:
         context.preemption_queries = None
     elif context.preemption_queries is not None:
-        context.preemption_queries.append((search.columns, tuple(search.uses)))
+        context.preemption_queries.append((search.columns, tuple(search.requested)))
     return targets
 
 
-def possibility(
+def preemption_possibility(
     context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, column: int, amount: int
 ) -> ModeAndHeight:
     """Return whether preemption could free `amount` of one column, and the borrowing level after it.
@@ -364,7 +369,7 @@ def possibility(
     if not targets:
         return FlavorAssignmentMode.NO_CANDIDATES, usage.borrowing_height(rules.node, column, amount)[0]
     with context.snapshot.revertible():
-        context.snapshot.remove_all(target.holding for target in targets)
+        context.snapshot.remove_holdings(target.holding for target in targets)
         height = usage.borrowing_height(rules.node, column, amount)[0]
     own = any(target.holding.cluster_queue == rules.name for target in targets)
     return (FlavorAssignmentMode.PREEMPT if own else FlavorAssignmentMode.RECLAIM), height
@@ -394,9 +399,9 @@ def trace_of_victim(
         if finished.victims == victims:
             return PreemptionTrace(
                 share=finished.shares[victim.cluster_queue],
-                by_share=finished.by_share,
+                by_share=finished.preemptor_share,
                 considered=finished.considered,
-                left_out=finished.left_out,
+                left_out=finished.omitted,
             )
     return None
 
@@ -412,7 +417,7 @@ def _finish_trace(search: PreemptionSearch, trace: SearchTrace, targets: Sequenc
     room = max(0, MAX_CANDIDATES_IN_TRACE - chosen)
     ruled_out = list(_non_candidates(search, trace))
     # There may be ten thousand of them, and only a few are kept.
-    first = nsmallest(room, ruled_out, key=lambda one: considered_in_order(search, one[0]))
+    first = nsmallest(room, ruled_out, key=lambda one: candidates_ordering_key(search, one[0]))
     found += [_candidate_entry(holding, verdict) for holding, verdict in first]
     finished: list[ConsideredCandidate] = []
     for one in found:
@@ -424,10 +429,10 @@ def _finish_trace(search: PreemptionSearch, trace: SearchTrace, targets: Sequenc
     queues = {target.holding.cluster_queue for target in targets}
     return FinishedTrace(
         victims=_ids(targets),
-        by_share=share_text(share(usage, search.rules.node)),
-        shares={queue: share_text(share(usage, usage.tree.queues[queue])) for queue in queues},
+        preemptor_share=share_text(share_of(usage, search.rules.node)),
+        shares={queue: share_text(share_of(usage, usage.tree.queues[queue])) for queue in queues},
         considered=tuple(finished),
-        left_out=len(trace.verdicts) + len(ruled_out) - len(finished),
+        omitted=len(trace.verdicts) + len(ruled_out) - len(finished),
     )
 
 
@@ -452,6 +457,6 @@ def _exclusion_verdict(search: PreemptionSearch, node: int, holding: Holding) ->
     policy = preemption.within_cluster_queue if own else preemption.reclaim_within_cohort
     if policy == PreemptionPolicy.NEVER:
         return CandidateVerdict.POLICY_NEVER
-    if not allows(search, policy)(holding):
+    if not policy_allows(search, policy)(holding):
         return CandidateVerdict.PRIORITY
     return CandidateVerdict.NOT_BORROWING

@@ -2,9 +2,9 @@
 
 The candidates are the workloads that the preemption policy allows to be preempted, in preemption order.
 
-`cannot_fit` skips the classical search where no preemption could help. Victims come only from queues that borrow, so
-the last victim of a queue leaves it at most its own size below its quota. If the preemptor does not fit even with all
-queues at that lowest usage, no search finds victims.
+`cannot_fit_by_preemption` skips the classical search where no preemption could help. Victims come only from queues that
+borrow, so the last victim of a queue leaves it at most its own size below its quota. If the preemptor does not fit even
+with all queues at that lowest usage, no search finds victims.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -21,7 +21,7 @@ from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context, SearchTrace, UsageKey, usage_key_for
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
-from gpuconsole.scheduling.kueue.topology.tas_assignment import Demands, find
+from gpuconsole.scheduling.kueue.topology.tas_assignment import Demands, find_assignments
 
 
 class PreemptionTarget(Struct, frozen=True):
@@ -34,7 +34,7 @@ class PreemptionTarget(Struct, frozen=True):
 class PreemptionSearch:
     """Input of a search for victims: the preemptor's request, its (column, amount) pairs, the columns to free."""
 
-    __slots__ = ("columns", "context", "demands", "request", "rules", "trace", "uses")
+    __slots__ = ("columns", "context", "demands", "request", "requested", "rules", "trace")
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class PreemptionSearch:
         self.rules = rules
         self.request = request
         self.columns = columns
-        self.uses = uses
+        self.requested = uses
         self.demands = demands or {}
         """Flavor → topology requests that must fit, too."""
         self.trace: SearchTrace | None = None
@@ -59,7 +59,7 @@ class PreemptionSearch:
     def key(self) -> Hashable:
         """Cache key: equal for searches that have the same result while the usage is the same."""
         wanted = tuple((flavor, d.pod_set.name, d.count) for flavor, group in self.demands.items() for d in group)
-        return self.request.id, self.columns, tuple(self.uses), wanted
+        return self.request.id, self.columns, tuple(self.requested), wanted
 
     @property
     def usage(self) -> UsageTree:
@@ -69,14 +69,16 @@ class PreemptionSearch:
     def fits(self, *, borrowing: bool) -> bool:
         """True if the preemptor fits now, its topology included; without `borrowing` also within nominal quota."""
         node, usage = self.rules.node, self.usage
-        if not borrowing and any(usage.over(node, column, amount) for column, amount in self.uses):
+        if not borrowing and any(usage.is_borrowing(node, column, amount) for column, amount in self.requested):
             return False
-        if not usage.fits(node, self.uses):
+        if not usage.fits_available(node, self.requested):
             return False
-        return not self.demands or not find(self.context, self.demands).failed
+        return not self.demands or not find_assignments(self.context, self.demands).failed
 
 
-def fill_back(search: PreemptionSearch, targets: list[PreemptionTarget], *, borrowing: bool) -> list[PreemptionTarget]:
+def restore_unneeded_victims(
+    search: PreemptionSearch, targets: list[PreemptionTarget], *, borrowing: bool
+) -> list[PreemptionTarget]:
     """Put victims back, last chosen first, as long as the preemptor still fits; the last one chosen stays a victim.
 
     All targets must be removed from the usage. The last target takes the place of one that is put back, so the order
@@ -85,25 +87,25 @@ def fill_back(search: PreemptionSearch, targets: list[PreemptionTarget], *, borr
     accounts = search.context.snapshot
     targets = targets[:]
     for index in range(len(targets) - 2, -1, -1):
-        accounts.add(targets[index].holding)
+        accounts.add_holding(targets[index].holding)
         if search.fits(borrowing=borrowing):
             if search.trace is not None:
                 search.trace.record(targets[index].holding, CandidateVerdict.PUT_BACK)
             targets[index] = targets[-1]
             targets.pop()
         else:
-            accounts.remove(targets[index].holding)
+            accounts.remove_holding(targets[index].holding)
     return targets
 
 
 T = TypeVar("T")
 NOT_BORROWING = BorrowWithinCohort()
-"""Passed to `dependence` where borrowWithinCohort does not matter."""
+"""Passed to `candidate_key` where borrowWithinCohort does not matter."""
 _TIMESTAMP_BUFFER = 5 * MINUTE
 """By how much a workload of equal priority must be newer (gate SchedulerTimestampPreemptionBuffer)."""
 
 
-def allows(search: PreemptionSearch, policy: PreemptionPolicy) -> Callable[[Holding], bool]:
+def policy_allows(search: PreemptionSearch, policy: PreemptionPolicy) -> Callable[[Holding], bool]:
     """Return a test of whether the policy allows a candidate to be preempted (SatisfiesPreemptionPolicy)."""
     mine = search.request.priority
     match policy:
@@ -126,33 +128,35 @@ def candidates_of(search: PreemptionSearch, cluster_queue: str, policy: Preempti
     if policy == PreemptionPolicy.NEVER:
         return ()
     known = search.context.cluster_queue_cache(cluster_queue)
-    key = search.columns, policy, dependence(search, policy, NOT_BORROWING)
+    key = search.columns, policy, candidate_key(search, policy, NOT_BORROWING)
     found = known.get(key)
     if found is None:
         away, columns = search.context.removed, search.columns
         found = known[key] = tuple(
             [
                 holding
-                for holding in filter(allows(search, policy), search.context.held_by(cluster_queue))
+                for holding in filter(policy_allows(search, policy), search.context.held_by(cluster_queue))
                 if holding.id not in away and not columns.isdisjoint(holding.columns)
             ]
         )
     return found
 
 
-def dependence(search: PreemptionSearch, reclaim: PreemptionPolicy, borrow: BorrowWithinCohort) -> tuple[int, int]:
+def candidate_key(search: PreemptionSearch, reclaim: PreemptionPolicy, borrow: BorrowWithinCohort) -> tuple[int, int]:
     """Cache key of the candidates: the preemptor's priority and queue timestamp, 0 where they do not depend on it."""
     by_age = reclaim == PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
     anyone = reclaim in (PreemptionPolicy.ANY, PreemptionPolicy.NEVER) and borrow.policy == PreemptionPolicy.NEVER
     return 0 if anyone else search.request.priority, search.request.timestamp if by_age else 0
 
 
-def considered_in_order(search: PreemptionSearch, holding: Holding) -> tuple[bool, bool, tuple[bool, int, int, str]]:
+def candidates_ordering_key(
+    search: PreemptionSearch, holding: Holding
+) -> tuple[bool, bool, tuple[bool, int, int, str]]:
     """Sort key (CandidatesOrdering): already evicted, other queues, lowest priority, newest reservation, uid."""
     return not holding.evicted, holding.cluster_queue == search.rules.name, holding.rank
 
 
-def in_turn(search: PreemptionSearch, found: Iterable[T], holding_of: Callable[[T], Holding]) -> list[T]:
+def merge_in_order(search: PreemptionSearch, found: Iterable[T], holding_of: Callable[[T], Holding]) -> list[T]:
     """Return candidates of several queues in preemption order; `found` has those of one queue together.
 
     Under admission fair sharing those of one queue keep their order, by LocalQueue usage before priority, and the
@@ -160,20 +164,20 @@ def in_turn(search: PreemptionSearch, found: Iterable[T], holding_of: Callable[[
     """
 
     def key(candidate: T) -> tuple[bool, bool, tuple[bool, int, int, str]]:
-        return considered_in_order(search, holding_of(candidate))
+        return candidates_ordering_key(search, holding_of(candidate))
 
-    if search.context.config.usage_based is None:
+    if search.context.config.usage_based_fair_sharing is None:
         return sorted(found, key=key)
     queues = groupby(found, key=lambda candidate: holding_of(candidate).cluster_queue)
     return list(merge(*(list(candidates) for _, candidates in queues), key=key))
 
 
-def cannot_fit(search: PreemptionSearch) -> bool:
+def cannot_fit_by_preemption(search: PreemptionSearch) -> bool:
     """True if no preemption can free enough; only computed for a single short column."""
     if len(search.columns) != 1:
         return False
     (column,) = search.columns
-    wanted = next((amount for needed, amount in search.uses if needed == column), 0)
+    wanted = next((amount for needed, amount in search.requested if needed == column), 0)
     return wanted > 0 and wanted > max_available(search.context, search.rules, search.request, column)
 
 
@@ -189,24 +193,22 @@ def exceeds_bound(
     context: Context, rules: ClusterQueueConfig, wanted: Iterable[tuple[WorkloadRequest, int, int]]
 ) -> bool:
     """True if no head in `wanted`, (head, column, amount), can get its amount, even by preemption."""
-    node, ground, available = rules.node, usage_key_for(context, rules.node), context.snapshot.usage.available
+    node, cache, available = rules.node, usage_key_for(context, rules.node), context.snapshot.usage.available
     for request, column, amount in wanted:
         # The available quota is computed faster than the bound.
-        if amount <= available(node, column) or amount <= _cached_max_available(
-            ground, context, rules, request, column
-        ):
+        if amount <= available(node, column) or amount <= _cached_max_available(cache, context, rules, request, column):
             return False
     return True
 
 
 def _cached_max_available(
-    ground: UsageKey, context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, column: int
+    cache: UsageKey, context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, column: int
 ) -> int:
-    key = request.priority, request.timestamp if rules.looks_at_age else 0, column
-    found = ground.max_available.get(key)
+    key = request.priority, request.timestamp if rules.compares_age else 0, column
+    found = cache.max_available.get(key)
     if found is None:
         search = PreemptionSearch(context, rules, request, frozenset((column,)), ())
-        found = ground.max_available[key] = _compute_max_available(search, column)
+        found = cache.max_available[key] = _compute_max_available(search, column)
     return found
 
 
@@ -218,8 +220,8 @@ def _compute_max_available(search: PreemptionSearch, column: int) -> int:
     if alone and not sizes:
         return usage.available(node, column)
     path = (node, *tree.paths[node])
-    floors = {at: usage.used(at, column) for at in path} if alone else _lowest_usage(search, column, path[-1])
-    own = usage.used(node, column) - sum(sizes)
+    floors = {at: usage.usage_of(at, column) for at in path} if alone else _lowest_usage(search, column, path[-1])
+    own = usage.usage_of(node, column) - sum(sizes)
     lowest = {node: own}
     below = own - floors[node]
     for child, parent in pairwise(path):
@@ -250,7 +252,7 @@ def _only_own_candidates(search: PreemptionSearch, column: int) -> bool:
     if rules.queue.preemption.borrow_within_cohort.policy != PreemptionPolicy.NEVER:
         return False
     return all(
-        usage.used(at, column) >= usage.tree.subtree[at * usage.tree.width + column]
+        usage.usage_of(at, column) >= usage.tree.subtree[at * usage.tree.width + column]
         for at in (rules.node, *usage.tree.paths[rules.node][:-1])
     )
 
@@ -258,7 +260,7 @@ def _only_own_candidates(search: PreemptionSearch, column: int) -> bool:
 def _lowest_usage(search: PreemptionSearch, column: int, root: int) -> dict[int, int]:
     """Return the least usage of each node after preemption; shared by many preemptors of a cycle."""
     policy = search.rules.queue.preemption.reclaim_within_cohort
-    key = "floors", root, column, policy, dependence(search, policy, NOT_BORROWING)
+    key = "floors", root, column, policy, candidate_key(search, policy, NOT_BORROWING)
     kept = search.context.cohort_cache(root)
     known = kept.get(key)
     if known is None:
@@ -296,10 +298,10 @@ def _candidate_amounts(search: PreemptionSearch, queue: str, column: int, *, own
         return []
     known, key = (
         search.context.cluster_queue_cache(queue),
-        ("sizes", column, policy, dependence(search, policy, NOT_BORROWING)),
+        ("sizes", column, policy, candidate_key(search, policy, NOT_BORROWING)),
     )
     found: list[int] | None = known.get(key)
     if found is None:
         candidates = candidates_of(search, queue, policy)
-        found = known[key] = [amount for c in candidates for at, amount in c.uses if at == column]
+        found = known[key] = [amount for c in candidates for at, amount in c.usage if at == column]
     return found

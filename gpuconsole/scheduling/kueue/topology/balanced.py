@@ -22,7 +22,7 @@ from gpuconsole.scheduling.kueue.topology.domains import (
 )
 
 
-class Balanced(NamedTuple):
+class BalancedPlacement(NamedTuple):
     """Result of balanced placement: the chosen domains of a level, and counts with the pods given to each."""
 
     level: int
@@ -30,7 +30,7 @@ class Balanced(NamedTuple):
     counts: Counts
 
 
-class _Greedy(NamedTuple):
+class _GreedySelection(NamedTuple):
     """What a greedy assignment would use: how many domains, and the last ones taken with and without a leader."""
 
     used: int
@@ -38,7 +38,7 @@ class _Greedy(NamedTuple):
     last: int | None
 
 
-def balance(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape) -> Balanced | None:
+def balance_pods(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape) -> BalancedPlacement | None:
     """Find the domains under one parent with the highest threshold, and give each at least that many slices.
 
     None if the pods cannot be balanced.
@@ -54,7 +54,7 @@ def balance(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape) 
         candidates = [child for number in chosen for child in domains.children[number]]
         level += 1
     placed = place_evenly(domains, best, candidates, shape, threshold)
-    return Balanced(level, placed, best) if placed else None
+    return BalancedPlacement(level, placed, best) if placed else None
 
 
 def best_candidates(
@@ -71,19 +71,19 @@ def best_candidates(
     found: tuple[list[int], Counts | None] = ([], None)
     best, fewest = 0, 0
     for siblings in families:
-        judged = _judge(domains, counts, shape, siblings, best)
+        judged = _evaluate_siblings(domains, counts, shape, siblings, best)
         if judged is not None and (judged[0] > best or (judged[0] == best and judged[1] < fewest)):
             best, fewest, pruned = judged
             found = list(siblings), pruned
     return *found, best
 
 
-def _judge(
+def _evaluate_siblings(
     domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, siblings: Sequence[int], least: int
 ) -> tuple[int, int, Counts] | None:
     """Return the threshold of these siblings, how many of them are needed, and the pruned counts; None if no fit."""
     below = [c for s in siblings for c in domains.children[s]] if shape.level < shape.slice_level else siblings
-    greedy = _greedy(counts, below, shape)
+    greedy = _greedy_selection(counts, below, shape)
     if greedy is None:
         return None
     threshold = _threshold(counts, shape, greedy)
@@ -95,14 +95,14 @@ def _judge(
     for attempt in dict.fromkeys((threshold, reserved)):
         if attempt != threshold and (attempt <= 0 or attempt < least):
             return None
-        pruned = _prune(domains, counts, shape, siblings, attempt)
-        fitting = _greedy(pruned, siblings, shape)
+        pruned = _prune_below_threshold(domains, counts, shape, siblings, attempt)
+        fitting = _greedy_selection(pruned, siblings, shape)
         if fitting is not None:
             return attempt, fitting.used, pruned
     return None
 
 
-def _greedy(counts: Counts, numbers: Sequence[int], shape: PlacementShape) -> _Greedy | None:
+def _greedy_selection(counts: Counts, numbers: Sequence[int], shape: PlacementShape) -> _GreedySelection | None:
     """Place slices, the leader's domain first, on as few domains as possible; None if they do not fit."""
     wanted, leaders, used = shape.count // shape.slice_size, shape.leaders, 0
     last_with_leader = last = None
@@ -122,10 +122,10 @@ def _greedy(counts: Counts, numbers: Sequence[int], shape: PlacementShape) -> _G
         last = number
         used += 1
         wanted -= counts.slices[number]
-    return None if wanted > 0 else _Greedy(used, last_with_leader, last)
+    return None if wanted > 0 else _GreedySelection(used, last_with_leader, last)
 
 
-def _threshold(counts: Counts, shape: PlacementShape, greedy: _Greedy) -> int:
+def _threshold(counts: Counts, shape: PlacementShape, greedy: _GreedySelection) -> int:
     """Return the number of slices that every used domain can hold, at most the average per domain."""
     threshold = shape.count // shape.slice_size // greedy.used
     if greedy.last_with_leader is not None:
@@ -135,7 +135,7 @@ def _threshold(counts: Counts, shape: PlacementShape, greedy: _Greedy) -> int:
     return threshold
 
 
-def _prune(
+def _prune_below_threshold(
     domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, siblings: Sequence[int], threshold: int
 ) -> Counts:
     """Copy the counts, without the pods, or only the leader, of domains that cannot hold the threshold with them."""
@@ -145,30 +145,30 @@ def _prune(
         for child in domains.children[sibling]:
             _prune_one(domains, pruned, shape, child, threshold)
     for sibling in siblings:
-        _recount(domains, pruned, plain, sibling)
+        _recount_domain(domains, pruned, plain, sibling)
         _prune_one(domains, pruned, shape, sibling, threshold)
     return pruned
 
 
 def _prune_one(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, number: int, threshold: int) -> None:
     if counts.slices[number] < threshold:
-        _clear(domains, counts, number, pods=True)
+        _clear_domain(domains, counts, number, pods=True)
     elif shape.leaders and counts.leaders[number] > 0 and counts.slices_with_leader[number] < threshold:
-        _clear(domains, counts, number, pods=False)
+        _clear_domain(domains, counts, number, pods=False)
 
 
-def _clear(domains: TopologyDomainTree, counts: Counts, number: int, *, pods: bool) -> None:
+def _clear_domain(domains: TopologyDomainTree, counts: Counts, number: int, *, pods: bool) -> None:
     """Set the leader counts of a domain and its subtree to 0 and, with `pods`, the others too."""
     counts.pods_with_leader[number] = counts.slices_with_leader[number] = counts.leaders[number] = 0
     if pods:
         counts.pods[number] = counts.slices[number] = 0
     for child in domains.children[number]:
-        _clear(domains, counts, child, pods=pods)
+        _clear_domain(domains, counts, child, pods=pods)
 
 
-def _recount(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, number: int) -> None:
+def _recount_domain(domains: TopologyDomainTree, counts: Counts, shape: PlacementShape, number: int) -> None:
     for child in domains.children[number]:
-        _recount(domains, counts, shape, child)
+        _recount_domain(domains, counts, shape, child)
     count_domain(counts, domains, number, shape)
 
 
@@ -176,7 +176,7 @@ def smallest_set(
     domains: TopologyDomainTree, counts: Counts, numbers: Sequence[int], shape: PlacementShape, *, by_entropy: bool
 ) -> list[int]:
     """Return the fewest domains that hold the whole group, with the least excess capacity; empty if there are none."""
-    greedy = _greedy(counts, numbers, shape)
+    greedy = _greedy_selection(counts, numbers, shape)
     if greedy is None:
         return []
     ordered = sorted(numbers, key=lambda n: _entropy_rank(domains, counts, n)) if by_entropy else sorted(numbers)
@@ -188,12 +188,12 @@ def smallest_set(
             for leaders in sorted(sets[size - 1]):
                 for pods in sorted(sets[size - 1][leaders]):
                     if leaders > 0 or pods > 0:
-                        _extend(counts, sets, size, leaders, pods, number)
+                        _extend_sets(counts, sets, size, leaders, pods, number)
     enough = [pods for pods in sets[greedy.used].get(0, {}) if pods <= 0]
     return sets[greedy.used][0][max(enough)] if enough else []
 
 
-def _extend(
+def _extend_sets(
     counts: Counts, sets: list[dict[int, dict[int, list[int]]]], size: int, leaders: int, pods: int, number: int
 ) -> None:
     """Add a domain to the set of `size - 1` domains that leaves these leaders and pods to place.

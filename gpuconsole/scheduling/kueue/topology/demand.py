@@ -11,20 +11,20 @@ from gpuconsole.model.resources import Resources
 from gpuconsole.model.workloads import TopologyDomain, Workload
 from gpuconsole.scheduling.kueue.assignment import Assignment, PodSetResult
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig, CompiledResourceGroup
-from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest, ordered
-from gpuconsole.scheduling.kueue.podset import ELASTIC, ELASTIC_VALUE, Conflict, from_update, merge
+from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest, in_kueue_order
+from gpuconsole.scheduling.kueue.podset import ELASTIC, ELASTIC_VALUE, Conflict, apply_additions, from_update
 from gpuconsole.scheduling.kueue.topology.domains import TopologyDomainTree
 
 Slices = tuple[tuple[str, int], ...]
 """(level, size) of the slices that must not straddle domains of that level, outermost first."""
 
 
-class Replacing(Struct, frozen=True):
+class NodeReplacement(Struct, frozen=True):
     """A topology assignment with a failed node to replace."""
 
     node: str
-    existing: tuple[TopologyDomain, ...]
-    pinned: bool = False
+    assignment: tuple[TopologyDomain, ...]
+    is_pinned: bool = False
     """True if its pods cannot move: the assignment stays as it is (SkipReassignmentForPodOwnedWorkloads)."""
 
 
@@ -34,11 +34,11 @@ class TasPodSetRequest(Struct, frozen=True):
     pod_set: PodSet
     count: int
     per_pod: Resources
-    implied: bool
+    is_implied: bool
     """True if the pod set requests no topology, but its ClusterQueue has only flavors with one."""
-    replacing: Replacing | None = None
+    replacement: NodeReplacement | None = None
     """Set if only the pods of a failed node are to be placed."""
-    previous: tuple[TopologyDomain, ...] | None = None
+    previous_assignment: tuple[TopologyDomain, ...] | None = None
     """The assignment of this pod set in the workload slice that is replaced; None if there is none."""
     problem: str = ""
     """An error that prevents every placement; empty if there is none."""
@@ -69,10 +69,10 @@ def is_requested(pod_set: PodSet, rules: ClusterQueueConfig) -> bool:
     return rules.tas_only or is_explicit(pod_set)
 
 
-def requested_level(demand: TasPodSetRequest, domains: TopologyDomainTree) -> str:
+def requested_level(tas_request: TasPodSetRequest, domains: TopologyDomainTree) -> str:
     """Return the topology level of a request; for an implied one the lowest; empty if there is none."""
     # A Topology may have no levels: in a manifest that is only a warning, and a watched object may lack its spec.
-    return level_of(demand.request, domains) or ("".join(domains.levels[-1:]) if demand.implied else "")
+    return level_of(tas_request.request, domains) or ("".join(domains.levels[-1:]) if tas_request.is_implied else "")
 
 
 def level_of(request: TopologyRequest, domains: TopologyDomainTree) -> str:
@@ -90,7 +90,7 @@ def has_levels(request: TopologyRequest, domains: TopologyDomainTree) -> bool:
     return all(level in domains.levels for level in wanted)
 
 
-def mismatch(
+def topology_mismatch(
     pod_set: PodSet,
     flavor: ResourceFlavor,
     group: CompiledResourceGroup,
@@ -113,10 +113,10 @@ def mismatch(
     return f'Flavor "{flavor.name}" does not contain the requested level'
 
 
-def replacing(request: WorkloadRequest, existing: tuple[TopologyDomain, ...]) -> Replacing | None:
+def node_replacement(request: WorkloadRequest, existing: tuple[TopologyDomain, ...]) -> NodeReplacement | None:
     """Return the replacement of a workload's first failed node; None if no node failed."""
     lost = request.workload.unhealthy_nodes
-    return Replacing(lost[0], existing, request.pinned) if lost else None
+    return NodeReplacement(lost[0], existing, request.keeps_flavors) if lost else None
 
 
 def demands_of(
@@ -141,52 +141,52 @@ def demands_of(
             continue
         if (result.topology or lost) and not any(domain.values[-1] in lost for domain in result.topology):
             continue
-        if elastic and _bound(assignment, result):
+        if elastic and _is_delayed_to_worker(assignment, result):
             continue
         flavor = _only_flavor(assignment, result, rules, topologies)
         if flavor and (rules.multikueue or (flavor in rules.provisioned and not request.workload.reserved)):
-            result.delayed = "Pending"
+            result.is_delayed = "Pending"
         elif flavor:
-            per_pod = ordered(result.pod_set.template.requests)
-            pod_set, problem = _updated(result.pod_set, request.workload)
-            demand = TasPodSetRequest(
+            per_pod = in_kueue_order(result.pod_set.template.requests)
+            pod_set, problem = _current_pod_set(result.pod_set, request.workload)
+            tas_request = TasPodSetRequest(
                 pod_set,
                 result.count,
                 per_pod,
                 not is_explicit(result.pod_set),
-                replacing(request, result.topology),
-                _kept(assignment, result) if elastic else None,
+                node_replacement(request, result.topology),
+                _kept_assignment(assignment, result) if elastic else None,
                 problem,
             )
-            demands.setdefault(flavor, []).append(demand)
+            demands.setdefault(flavor, []).append(tas_request)
     return demands
 
 
-def _updated(pod_set: PodSet, workload: Workload) -> tuple[PodSet, str]:
+def _current_pod_set(pod_set: PodSet, workload: Workload) -> tuple[PodSet, str]:
     """Return the pod set with the podSetUpdates of its ready admission checks; the error text if they conflict."""
     template = pod_set.template
     for update in (u for check in workload.checks if check.state == "Ready" for u in check.updates):
         if update.name == pod_set.name:
             try:
-                template = merge(template, from_update(update))
+                template = apply_additions(template, from_update(update))
             except Conflict as problem:
                 return pod_set, f"invalid podSetUpdate for PodSet {pod_set.name}, error: {problem}"
     return (pod_set if template is pod_set.template else replace(pod_set, template=template)), ""
 
 
-def _bound(assignment: Assignment, result: PodSetResult) -> bool:
+def _is_delayed_to_worker(assignment: Assignment, result: PodSetResult) -> bool:
     """Fail the assignment of an elastic workload's pod set with a required or preferred topology; True if it did."""
     topology = result.pod_set.topology
     word = "required" if topology is not None and topology.required else ""
     word = word or ("preferred" if topology is not None and topology.preferred else "")
     if word:
-        assignment.fail(result, f"{word} topology is not supported with ElasticJobsViaWorkloadSlices")
+        assignment.record_error(result, f"{word} topology is not supported with ElasticJobsViaWorkloadSlices")
     return bool(word)
 
 
-def _kept(assignment: Assignment, result: PodSetResult) -> tuple[TopologyDomain, ...] | None:
+def _kept_assignment(assignment: Assignment, result: PodSetResult) -> tuple[TopologyDomain, ...] | None:
     """Return the topology assignment of this pod set in the replaced slice; None if there is none."""
-    given = assignment.given(result)
+    given = assignment.replaced_pod_set(result)
     return given.topology if given is not None and given.topology else None
 
 
@@ -200,9 +200,9 @@ def _only_flavor(
     if len(flavors) == 1:
         return flavors[0]
     if flavors:
-        assignment.fail(result, f"more than one TAS flavor assigned: {', '.join(flavors)}")
+        assignment.record_error(result, f"more than one TAS flavor assigned: {', '.join(flavors)}")
     elif not any(flavor in topologies for group in rules.groups for flavor in group.flavors):
-        assignment.fail(result, "workload requires Topology, but there is no TAS cache information")
+        assignment.record_error(result, "workload requires Topology, but there is no TAS cache information")
     else:
-        assignment.fail(result, "no TAS flavor assigned")
+        assignment.record_error(result, "no TAS flavor assigned")
     return ""

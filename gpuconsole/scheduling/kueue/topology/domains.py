@@ -66,7 +66,7 @@ class TopologyDomainTree:
         self.nodes = [leaves[values][0] if self.hostnames else None for values in ordered]
         self.leaf_of = {node.name: leaf for leaf, values in enumerate(ordered) for node in leaves[values]}
         """Node → the leaf that it is in."""
-        self.free: list[Resources] = [_total(node.allocatable for node in leaves[values]) for values in ordered]
+        self.free: list[Resources] = [_sum_vectors(node.allocatable for node in leaves[values]) for values in ordered]
         """Allocatable resources of the nodes of each leaf."""
 
     def leaf_values(self, values: Values) -> Values:
@@ -84,7 +84,7 @@ def build_domains(topology: Topology, flavor: ResourceFlavor, nodes: Iterable[No
     leaves: dict[Values, list[Node]] = {}
     hosts: dict[str, Values] = {}
     for node in sorted(nodes, key=lambda node: node.name):
-        if not _belongs(node, topology, flavor):
+        if not _is_node_of_flavor(node, topology, flavor):
             continue
         values = tuple(node.labels[level] for level in topology.levels)
         if topology.levels[-1] == HOSTNAME:
@@ -93,7 +93,7 @@ def build_domains(topology: Topology, flavor: ResourceFlavor, nodes: Iterable[No
     return TopologyDomainTree(topology, flavor, leaves)
 
 
-def _belongs(node: Node, topology: Topology, flavor: ResourceFlavor) -> bool:
+def _is_node_of_flavor(node: Node, topology: Topology, flavor: ResourceFlavor) -> bool:
     return (
         node.ready
         and not node.unschedulable
@@ -103,7 +103,7 @@ def _belongs(node: Node, topology: Topology, flavor: ResourceFlavor) -> bool:
     )
 
 
-def _total(vectors: Iterable[Resources]) -> dict[str, int]:
+def _sum_vectors(vectors: Iterable[Resources]) -> dict[str, int]:
     total: dict[str, int] = {}
     for vector in vectors:
         for name, amount in vector.items():
@@ -152,12 +152,12 @@ class Counts:
 
     def copy(self) -> "Counts":
         """Copy the counts; scores and exclusions are shared."""
-        twin = Counts(0)
-        twin.pods, twin.slices, twin.leaders = self.pods[:], self.slices[:], self.leaders[:]
-        twin.pods_with_leader, twin.slices_with_leader = self.pods_with_leader[:], self.slices_with_leader[:]
-        twin.scores = self.scores
-        twin.excluded, twin.total_nodes = self.excluded, self.total_nodes
-        return twin
+        copied = Counts(0)
+        copied.pods, copied.slices, copied.leaders = self.pods[:], self.slices[:], self.leaders[:]
+        copied.pods_with_leader, copied.slices_with_leader = self.pods_with_leader[:], self.slices_with_leader[:]
+        copied.scores = self.scores
+        copied.excluded, copied.total_nodes = self.excluded, self.total_nodes
+        return copied
 
 
 def belongs_to(values: Values, above: Values) -> bool:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.resources import EMPTY, PODS, Resources, add, count_in
 from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage
-from gpuconsole.scheduling.kueue.topology.balanced import balance
+from gpuconsole.scheduling.kueue.topology.balanced import balance_pods
 from gpuconsole.scheduling.kueue.topology.domains import (
     Counts,
     PlacementShape,
@@ -74,26 +74,26 @@ class PodLayout:
         self._best_fit = not (unconstrained and gates.mixed)
         self._wanted = shape.count // shape.slice_size
 
-    def run(self) -> tuple[list[int], Counts]:
+    def place(self) -> tuple[list[int], Counts]:
         """Return the chosen domains of the lowest level with the pods and leaders of each. Raises DoesNotFit."""
         shape, lowest = self._shape, len(self._domains.levels) - 1
-        balanced = balance(self._domains, self._counts, shape) if self._balanced else None
+        balanced = balance_pods(self._domains, self._counts, shape) if self._balanced else None
         if balanced is not None:
             level, current, self._counts = balanced
         else:
-            level, current = self._find(shape.level)
-        current = self._spread(current, shape.count, shape.leaders, shape.slice_size, slices=True)
+            level, current = self._find_level(shape.level)
+        current = self._distribute(current, shape.count, shape.leaders, shape.slice_size, slices=True)
         while balanced is None and level < min(lowest, shape.slice_level):
             below = self._sorted(child for number in current for child in self._domains.children[number])
-            current = self._spread(below, shape.count, shape.leaders, shape.slice_size, slices=True)
+            current = self._distribute(below, shape.count, shape.leaders, shape.slice_size, slices=True)
             level += 1
         while level < lowest:
             size = shape.slice_size if level < shape.slice_level else shape.inner_sizes.get(level + 1, 1)
             level += 1
-            current = [child for number in current for child in self._descend(number, size)]
+            current = [child for number in current for child in self._assign_to_children(number, size)]
         return current, self._counts
 
-    def _descend(self, number: int, size: int) -> list[int]:
+    def _assign_to_children(self, number: int, size: int) -> list[int]:
         """Distribute the pods of a domain over its children.
 
         As in Kueue the children are sorted before their inner slices are counted, so inside slices those with the
@@ -105,9 +105,9 @@ class PodLayout:
             for child in children:
                 counts.slices[child] = counts.pods[child] // size
                 counts.slices_with_leader[child] = counts.pods_with_leader[child] // size
-        return self._spread(children, counts.pods[number], counts.leaders[number], size, slices=size > 1)
+        return self._distribute(children, counts.pods[number], counts.leaders[number], size, slices=size > 1)
 
-    def _find(self, level: int) -> tuple[int, list[int]]:
+    def _find_level(self, level: int) -> tuple[int, list[int]]:
         """Return the level and the domains that hold the whole group."""
         counts, leaders = self._counts, self._shape.leaders
         everything = self._domains.by_level[level]
@@ -115,28 +115,28 @@ class PodLayout:
             raise DoesNotFit(level, None)
         order = self._sorted_with_leader(everything)
         top = order[0]
-        if self._takes_all(top) and self._best_fit:
+        if self._fits_all(top) and self._best_fit:
             needed = counts.slices_with_leader if leaders else counts.slices
-            return level, [self._smallest(order, self._wanted, needed, leaders)]
+            return level, [self._smallest_sufficient(order, self._wanted, needed, leaders)]
         if not self._best_fit:
             for number in order:
-                if self._takes_all(number):
+                if self._fits_all(number):
                     return level, [number]
         if self._required:
             for at, number in enumerate(order):
-                if self._takes_all(number):  # Not the first: domains with a higher affinity score are too small.
+                if self._fits_all(number):  # Not the first: domains with a higher affinity score are too small.
                     needed = counts.slices_with_leader if leaders else counts.slices
-                    return level, [self._smallest(order[at:], self._wanted, needed, leaders)]
+                    return level, [self._smallest_sufficient(order[at:], self._wanted, needed, leaders)]
             raise DoesNotFit(level, counts.slices[top])
         if level > 0 and not self._unconstrained:
-            return self._find(level - 1)
-        return level, self._several(level, order)
+            return self._find_level(level - 1)
+        return level, self._find_several(level, order)
 
-    def _takes_all(self, number: int) -> bool:
+    def _fits_all(self, number: int) -> bool:
         counts = self._counts
         return counts.slices_with_leader[number] >= self._wanted and counts.leaders[number] >= self._shape.leaders
 
-    def _several(self, level: int, order: list[int]) -> list[int]:
+    def _find_several(self, level: int, order: list[int]) -> list[int]:
         """Choose domains greedily until the group fits; the leader's domain comes first."""
         counts = self._counts
         chosen: list[int] = []
@@ -146,7 +146,7 @@ class PodLayout:
         while leaders > 0 and used < len(order) and counts.leaders[order[used]] > 0:
             number = order[used]
             if self._best_fit and counts.slices_with_leader[number] >= wanted:
-                number = self._smallest(order[used:], wanted, counts.slices_with_leader, leaders)
+                number = self._smallest_sufficient(order[used:], wanted, counts.slices_with_leader, leaders)
             chosen.append(number)
             leaders -= counts.leaders[number]
             wanted -= counts.slices_with_leader[number]
@@ -159,14 +159,14 @@ class PodLayout:
                 break
             number = candidate
             if self._best_fit and counts.slices[number] >= wanted:
-                number = self._smallest(rest[at:], wanted, counts.slices, 0)
+                number = self._smallest_sufficient(rest[at:], wanted, counts.slices, 0)
             chosen.append(number)
             wanted -= counts.slices[number]
         if wanted > 0:
             raise DoesNotFit(level, self._wanted - wanted)
         return chosen
 
-    def _spread(self, order: Sequence[int], count: int, leaders: int, size: int, *, slices: bool) -> list[int]:
+    def _distribute(self, order: Sequence[int], count: int, leaders: int, size: int, *, slices: bool) -> list[int]:
         """Give `count` pods, in whole slices of `size` or one by one, to as few of the domains as possible."""
         counts = self._counts
         order = self._leader_first(order, count, leaders, size, slices=slices)
@@ -179,7 +179,7 @@ class PodLayout:
             number = candidate
             room = with_leader if leaders else capacity
             if self._best_fit and room[number] >= left and counts.leaders[number] >= leaders:
-                number = self._smallest(order[at:], left, room, leaders)
+                number = self._smallest_sufficient(order[at:], left, room, leaders)
             given = min(room[number], left)
             last = room[number] >= left and counts.leaders[number] >= leaders
             counts.leaders[number] = min(counts.leaders[number], leaders)
@@ -192,7 +192,7 @@ class PodLayout:
                 return chosen
         return []
 
-    def _smallest(self, order: Sequence[int], needed: int, room: Sequence[int], leaders: int) -> int:
+    def _smallest_sufficient(self, order: Sequence[int], needed: int, room: Sequence[int], leaders: int) -> int:
         """Return the first of the smallest domains with enough capacity; the first of all if none has enough.
 
         Only domains with the same affinity score as the first one are compared.
@@ -231,7 +231,7 @@ PLACED_BY_TOPOLOGY = (
 )
 """Annotations of pods with a topology request: their usage counts through their workload."""
 
-Moves = Sequence[tuple[str, Resources, int]]
+UsageChanges = Sequence[tuple[str, Resources, int]]
 """(node, amounts, sign): usage added (1) or removed (-1)."""
 
 
@@ -258,11 +258,11 @@ class NonTasPodUsage:
 
     def copy(self) -> "NonTasPodUsage":
         """An independent copy."""
-        twin = NonTasPodUsage()
-        twin._pods, twin.used = self._pods.copy(), self.used.copy()
-        return twin
+        copied = NonTasPodUsage()
+        copied._pods, copied.used = self._pods.copy(), self.used.copy()
+        return copied
 
-    def add_pod(self, pod: Pod) -> Moves:
+    def add_pod(self, pod: Pod) -> UsageChanges:
         """Add or update a pod; returns the changes of usage."""
         if not is_non_tas_pod(pod):
             return self.remove_pod(pod.key)
@@ -271,16 +271,16 @@ class NonTasPodUsage:
             return ()
         gone = self.remove_pod(pod.key)
         self._pods[pod.key] = now
-        self.used[pod.node] = moved(self.used.get(pod.node, {}), now[1], 1)
+        self.used[pod.node] = with_amounts(self.used.get(pod.node, {}), now[1], 1)
         return (*gone, (*now, 1))
 
-    def remove_pod(self, key: str) -> Moves:
+    def remove_pod(self, key: str) -> UsageChanges:
         """Remove a pod, if known; returns the changes of usage."""
         known = self._pods.pop(key, None)
         if known is None:
             return ()
         node, uses = known
-        left = moved(self.used[node], uses, -1)
+        left = with_amounts(self.used[node], uses, -1)
         if any(left.values()):
             self.used[node] = left
         else:
@@ -288,7 +288,7 @@ class NonTasPodUsage:
         return ((node, uses, -1),)
 
 
-def moved(total: Resources, amounts: Mapping[str, int], sign: int) -> Resources:
+def with_amounts(total: Resources, amounts: Mapping[str, int], sign: int) -> Resources:
     """Return the total with the amounts added or, with sign -1, subtracted."""
     return {**total, **{name: total.get(name, 0) + sign * amount for name, amount in amounts.items()}}
 
@@ -299,39 +299,39 @@ class TasUsage:
     Usage in domains that a flavor no longer has counts only for other flavors.
     """
 
-    __slots__ = ("elsewhere", "free", "tallies", "topologies", "used")
+    __slots__ = ("domain_counts", "free", "topologies", "usage_in_shared_nodes", "used")
 
     def __init__(
         self, topologies: Mapping[str, TopologyDomainTree], used: dict[str, list[Resources]] | None = None
     ) -> None:
         self.topologies = topologies
         self.used = used if used is not None else {name: [EMPTY] * len(d.free) for name, d in topologies.items()}
-        self.elsewhere: dict[str, dict[tuple[str, ...], Resources]] = {}
+        self.usage_in_shared_nodes: dict[str, dict[tuple[str, ...], Resources]] = {}
         """Flavor → usage on nodes that it no longer selects: the pods still run there, and other flavors see them."""
         self.free: dict[str, list[Resources]] = {}
         """Flavor → capacity of each leaf less the usage of non-TAS pods; only flavors that had such pods."""
-        self.tallies: dict[Hashable, Any] = {}
+        self.domain_counts: dict[Hashable, Any] = {}
         """Cached counts of searches (see `domain_counts`); copies share them, forks do not."""
 
     def copy(self) -> "TasUsage":
         """A copy with its own usage, for `restore`; cached counts are shared."""
-        twin = TasUsage(self.topologies, {flavor: used[:] for flavor, used in self.used.items()})
-        twin.free = self.free
-        twin.tallies = self.tallies
-        twin.elsewhere = {flavor: used.copy() for flavor, used in self.elsewhere.items()}
-        return twin
+        copied = TasUsage(self.topologies, {flavor: used[:] for flavor, used in self.used.items()})
+        copied.free = self.free
+        copied.domain_counts = self.domain_counts
+        copied.usage_in_shared_nodes = {flavor: used.copy() for flavor, used in self.usage_in_shared_nodes.items()}
+        return copied
 
     def fork(self) -> "TasUsage":
         """A copy that may be used at the same time as this one."""
-        twin = self.copy()
-        twin.tallies = {}
-        return twin
+        copied = self.copy()
+        copied.domain_counts = {}
+        return copied
 
     def restore(self, saved: "TasUsage") -> None:
         """Restore the usage of a copy that was made earlier."""
-        self.used, self.elsewhere = saved.used, saved.elsewhere
+        self.used, self.usage_in_shared_nodes = saved.used, saved.usage_in_shared_nodes
 
-    def shared(self) -> "TasUsage":
+    def with_shared_nodes(self) -> "TasUsage":
         """A copy in which flavors of the same nodes see each other's usage (TASHandleOverlappingFlavors)."""
         result = self.copy()
         by_host = [name for name, domains in self.topologies.items() if domains.hostnames]
@@ -348,12 +348,12 @@ class TasUsage:
             if amount and values in domains.leaves:
                 at = domains.leaves[values]
                 used[at] = add(used[at], amount)
-        for values, amount in self.elsewhere.get(other, {}).items():
+        for values, amount in self.usage_in_shared_nodes.get(other, {}).items():
             if values in domains.leaves:
                 at = domains.leaves[values]
                 used[at] = add(used[at], amount)
 
-    def add(self, places: Iterable[TopologyUsage], sign: int = 1) -> None:
+    def add_usage(self, places: Iterable[TopologyUsage], sign: int = 1) -> None:
         """Add usage or, with `sign` -1, subtract it; flavors without a topology are ignored."""
         for place in places:
             domains = self.topologies.get(place.flavor)
@@ -361,7 +361,7 @@ class TasUsage:
                 continue
             leaf = domains.leaves.get(place.values)
             if leaf is None:
-                elsewhere = self.elsewhere.setdefault(place.flavor, {})
+                elsewhere = self.usage_in_shared_nodes.setdefault(place.flavor, {})
                 elsewhere[place.values] = _with(elsewhere.get(place.values, EMPTY), place, sign)
             else:
                 used = self.used[place.flavor]
@@ -372,27 +372,27 @@ class TasUsage:
         for place in places:
             domains = self.topologies[place.flavor]
             leaf = domains.leaves.get(place.values)
-            if leaf is None or count_in(place.per_pod, self.left(place.flavor, leaf))[0] < place.count:
+            if leaf is None or count_in(place.per_pod, self.free_of(place.flavor, leaf))[0] < place.count:
                 return False
         return True
 
-    def occupy(self, moves: Moves) -> None:
+    def apply_changes(self, changes: UsageChanges) -> None:
         """Apply usage changes of non-TAS pods."""
-        for node, amounts, sign in moves:
+        for node, amounts, sign in changes:
             for flavor, domains in self.topologies.items():
                 leaf = domains.leaf_of.get(node)
                 if leaf is not None:
                     free = [*self.free.get(flavor, domains.free)]
-                    free[leaf] = moved(free[leaf], amounts, -sign)
+                    free[leaf] = with_amounts(free[leaf], amounts, -sign)
                     self.free = {**self.free, flavor: free}
 
-    def offer(self, flavor: str, leaf: int) -> Resources:
+    def capacity_for_tas(self, flavor: str, leaf: int) -> Resources:
         """Return a leaf's capacity for pods with topology assignments: what other pods leave."""
         return (self.free.get(flavor) or self.topologies[flavor].free)[leaf]
 
-    def left(self, flavor: str, leaf: int) -> dict[str, int]:
+    def free_of(self, flavor: str, leaf: int) -> dict[str, int]:
         """Return the free capacity of a leaf; negative where it is overcommitted."""
-        left = dict(self.offer(flavor, leaf))
+        left = dict(self.capacity_for_tas(flavor, leaf))
         for name, amount in self.used[flavor][leaf].items():
             left[name] = left.get(name, 0) - amount
         return left

@@ -1,13 +1,13 @@
 """Handles failed and tainted nodes for the workloads assigned to them, and removes the scheduling gates of their pods.
 
-Kueue 0.19 controller/tas/node_controller.go (`examine`): one failed node is recorded as unhealthy and replaced in the
-second pass; a workload that loses another node before that is evicted. With TASReplaceNodeOnPodTermination, a node that
-is tainted or not ready is replaced only after the workload's pods on it have ended, or with
+Kueue 0.19 controller/tas/node_controller.go (`examine_node`): one failed node is recorded as unhealthy and replaced in
+the second pass; a workload that loses another node before that is evicted. With TASReplaceNodeOnPodTermination, a node
+that is tainted or not ready is replaced only after the workload's pods on it have ended, or with
 TASReplaceNodeDueToNotReadyOverFixedTime after 30 seconds of not being ready.
 
-Kueue 0.19 controller/tas/topology_ungater.go (`let_go`): gated pods are assigned to the domains of their workload's
-topology assignment. Pods with an index label get domains in the order of their index; without one, or with inconsistent
-indices, they fill the domains that still lack pods.
+Kueue 0.19 controller/tas/topology_ungater.go (`ungate_pods`): gated pods are assigned to the domains of their
+workload's topology assignment. Pods with an index label get domains in the order of their index; without one, or with
+inconsistent indices, they fill the domains that still lack pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +24,9 @@ from gpuconsole.model.labels import HOSTNAME, Taint, Toleration
 from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import PodSetAssignment, Workload
-from gpuconsole.scheduling.kueue.conditions import node_of, on_node, used_nodes
+from gpuconsole.scheduling.kueue.conditions import is_assigned_to_node, node_of, used_nodes
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.podset import SLICE_NAME, TOPOLOGY_GATE, additions_of, merge
+from gpuconsole.scheduling.kueue.podset import SLICE_NAME, TOPOLOGY_GATE, additions_by_pod_set, apply_additions
 from gpuconsole.scheduling.kueue.topology.domains import Values
 from gpuconsole.scheduling.kueue.topology.layout import placed_by_topology
 
@@ -49,7 +49,7 @@ class _Unranked(Exception):
     """Error: the pods' indices do not give every pod its own rank."""
 
 
-def let_go(workload: Workload, pods: Iterable[Pod]) -> Places:
+def ungate_pods(workload: Workload, pods: Iterable[Pod]) -> Places:
     """Return the gated pods of an admitted workload that can be ungated, with the node labels of their domains.
 
     A pod whose domain is a failed node stays gated. Raises ValueError for an offset annotation that is no integer.
@@ -65,7 +65,7 @@ def let_go(workload: Workload, pods: Iterable[Pod]) -> Places:
             continue
         offset = int(members[0].annotations.get(INDEX_OFFSET, "0"))
         shifted = _Ranks(ranks.offset + offset, ranks.bound + offset)
-        for key, values in _assign(assignment, members, requests.get(assignment.name), shifted).items():
+        for key, values in _assign_by_rank(assignment, members, requests.get(assignment.name), shifted).items():
             if node_of(assignment.levels, values) not in workload.unhealthy_nodes:
                 found[key] = dict(zip(assignment.levels, values, strict=True))
     return found
@@ -117,23 +117,23 @@ def _ranks(
         yield large, _Ranks(small.count, large.count + small.count)
 
 
-def _assign(
+def _assign_by_rank(
     assignment: PodSetAssignment, pods: Sequence[Pod], request: TopologyRequest | None, ranks: _Ranks
 ) -> dict[str, Values]:
     by_rank = [domain.values for domain in assignment.topology for _ in range(domain.count)]
     try:
-        ranked = _rank_all(assignment, pods, request, ranks)
+        ranked = _ranks_of_pods(assignment, pods, request, ranks)
         for rank, pod in ranked.items():
             if rank >= len(by_rank):
                 raise _Unranked
             if not is_gated(pod) and _domain(pod, assignment.levels) != by_rank[rank]:
                 raise _Unranked
     except _Unranked:
-        return _fill(assignment, pods)
+        return _assign_remaining(assignment, pods)
     return {pod.key: by_rank[rank] for rank, pod in ranked.items() if is_gated(pod)}
 
 
-def _fill(assignment: PodSetAssignment, pods: Sequence[Pod]) -> dict[str, Values]:
+def _assign_remaining(assignment: PodSetAssignment, pods: Sequence[Pod]) -> dict[str, Values]:
     """Assign gated pods, in order, to the first domains that have fewer pods than assigned."""
     used: dict[Values, int] = {}
     for pod in pods:
@@ -152,7 +152,7 @@ def _domain(pod: Pod, levels: Sequence[str]) -> Values:
     return tuple(pod.template.node_selector.get(level, "") for level in levels)
 
 
-def _rank_all(
+def _ranks_of_pods(
     assignment: PodSetAssignment, pods: Sequence[Pod], request: TopologyRequest | None, ranks: _Ranks
 ) -> dict[int, Pod]:
     """Rank → pod, by the pods' index labels. Raises _Unranked."""
@@ -166,10 +166,10 @@ def _rank_all(
         job_size = size // request.subgroup_count
     found: dict[int, Pod] = {}
     for pod in pods:
-        index = _number(pod, request.index_label, ranks.bound)
+        index = _label_index(pod, request.index_label, ranks.bound)
         rank = index - ranks.offset
         if request.subgroup_index_label:
-            rank += _number(pod, request.subgroup_index_label, request.subgroup_count or 0) * job_size
+            rank += _label_index(pod, request.subgroup_index_label, request.subgroup_count or 0) * job_size
             if index >= job_size:
                 raise _Unranked
         if not 0 <= rank < size or rank in found:
@@ -178,7 +178,7 @@ def _rank_all(
     return found
 
 
-def _number(pod: Pod, label: str, bound: int) -> int:
+def _label_index(pod: Pod, label: str, bound: int) -> int:
     text = pod.labels.get(label, "")
     if not (text.isascii() and text.isdigit()) or not int(text) < min(bound, _INDEX_LIMIT):
         raise _Unranked
@@ -196,7 +196,7 @@ class NodeFailureResult(Struct, frozen=True):
     """Result of checking one workload on a node: whether the node counts as failed (`unhealthy`), and pods to fail."""
 
     unhealthy: bool = False
-    to_fail: tuple[Pod, ...] = ()
+    pods_to_fail: tuple[Pod, ...] = ()
     """Ungated, pending pods that select this node but are not bound; they are to be failed."""
 
 
@@ -206,8 +206,8 @@ class NodeFailureActions(Struct, frozen=True):
     changed: tuple[Workload, ...] = ()
     evicted: Mapping[str, str] = {}
     """Workload → the message of its eviction."""
-    to_fail: tuple[Pod, ...] = ()
-    again: Span = 0
+    pods_to_fail: tuple[Pod, ...] = ()
+    reconcile_after: Span = 0
     """Time until the node must be checked again; 0 if no check is due."""
 
 
@@ -220,44 +220,48 @@ class NodeFailureInputs(Struct, frozen=True):
     config: KueueConfig
 
 
-def examine(name: str, node: Node | None, inputs: NodeFailureInputs, now: Time) -> NodeFailureActions:
+def examine_node(name: str, node: Node | None, inputs: NodeFailureInputs, now: Time) -> NodeFailureActions:
     """Decide what a node's failure or recovery changes for workloads assigned to it; `node` is None if deleted."""
     config = inputs.config
     if not config.enabled("TASFailedNodeReplacement"):
         return NodeFailureActions()
-    placed = [w for w in inputs.workloads.values() if _lives(w) and name in used_nodes(w)]
+    placed = [w for w in inputs.workloads.values() if _is_unfinished(w) and name in used_nodes(w)]
     if node is None or (not node.ready and node.not_ready_since is None):
-        return _mark(name, placed)
+        return _affected_workloads(name, placed)
     expired = False
     if not node.ready and node.not_ready_since is not None:
         left = node.not_ready_since + FAILURE_DELAY - now
         expired = left <= 0
         if not expired and not config.enabled("TASReplaceNodeOnPodTermination"):
-            return NodeFailureActions(again=left)
+            return NodeFailureActions(reconcile_after=left)
     assigned = assigned_pods(name, inputs.pods)
-    late = [inputs.workloads[key] for key in assigned if key in inputs.workloads and _lives(inputs.workloads[key])]
+    late = [
+        inputs.workloads[key] for key in assigned if key in inputs.workloads and _is_unfinished(inputs.workloads[key])
+    ]
     affected = {workload.key: workload for workload in (*placed, *late)}
-    judged = {key: judge(node, w, inputs, assigned.get(key, ())) for key, w in affected.items()}
+    judged = {key: examine_workload(node, w, inputs, assigned.get(key, ())) for key, w in affected.items()}
     failed = (
         {w.key for w in placed} if expired and config.enabled("TASReplaceNodeDueToNotReadyOverFixedTime") else set()
     )
     bad = [w for key, w in affected.items() if key in failed or judged[key].unhealthy]
-    verdict = _mark(name, bad)
+    verdict = _affected_workloads(name, bad)
     healed = [w for w in affected.values() if w not in bad and name in w.unhealthy_nodes]
     healed = [replace(w, unhealthy_nodes=tuple(n for n in w.unhealthy_nodes if n != name)) for w in healed]
-    to_fail = chain.from_iterable(j.to_fail for key, j in judged.items() if key not in verdict.evicted)
+    to_fail = chain.from_iterable(j.pods_to_fail for key, j in judged.items() if key not in verdict.evicted)
     return NodeFailureActions((*verdict.changed, *healed), verdict.evicted, tuple(to_fail))
 
 
-def judge(node: Node, workload: Workload, inputs: NodeFailureInputs, assigned: Iterable[Pod]) -> NodeFailureResult:
+def examine_workload(
+    node: Node, workload: Workload, inputs: NodeFailureInputs, assigned: Iterable[Pod]
+) -> NodeFailureResult:
     """Check one workload on a node; `assigned` are its pods whose node selector names the node."""
     to_fail = tuple(p for p in assigned if not p.node and p.phase is PodPhase.PENDING and not is_gated(p))
     progressing = any(
         pod.node == node.name and not pod.deleted and not pod.done for pod in pods_of(workload, inputs.pods)
     )
     assignments = workload.admission.pod_sets if workload.admission is not None else ()
-    if not any(on_node(assignment, node.name) for assignment in assignments):
-        return NodeFailureResult(to_fail=to_fail)
+    if not any(is_assigned_to_node(assignment, node.name) for assignment in assignments):
+        return NodeFailureResult(pods_to_fail=to_fail)
     by_pods = inputs.config.enabled("TASReplaceNodeOnPodTermination")
     if not node.ready:
         return NodeFailureResult(not progressing, to_fail) if by_pods else NodeFailureResult(unhealthy=True)
@@ -273,11 +277,11 @@ def judge(node: Node, workload: Workload, inputs: NodeFailureInputs, assigned: I
     return NodeFailureResult()
 
 
-def _lives(workload: Workload) -> bool:
+def _is_unfinished(workload: Workload) -> bool:
     return not workload.finished and not workload.is_true("Evicted")
 
 
-def _mark(name: str, workloads: Iterable[Workload]) -> NodeFailureActions:
+def _affected_workloads(name: str, workloads: Iterable[Workload]) -> NodeFailureActions:
     """Record the failed node in each workload; evict those that already have another failed node."""
     changed, evicted = [], {}
     for workload in workloads:
@@ -306,9 +310,9 @@ def assigned_pods(name: str, pods: Iterable[Pod]) -> dict[str, list[Pod]]:
 def _tolerations(name: str, workload: Workload, inputs: NodeFailureInputs) -> list[tuple[Toleration, ...]]:
     """Return the tolerations of each pod set on the node: its own, its flavors' and its admission checks'."""
     return [
-        merge(pod_set.template, added).tolerations
-        for pod_set, assignment, added in additions_of(workload, inputs.flavors, inputs.config)
-        if on_node(assignment, name)
+        apply_additions(pod_set.template, added).tolerations
+        for pod_set, assignment, added in additions_by_pod_set(workload, inputs.flavors, inputs.config)
+        if is_assigned_to_node(assignment, name)
     ]
 
 

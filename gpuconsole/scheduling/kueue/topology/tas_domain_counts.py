@@ -2,8 +2,8 @@
 
 Most searches place pods like those of earlier ones, and few nodes change in between: only those, and the domains above
 them, are recounted. The usage of a leaf is replaced when it changes, never edited (see `TasUsage`), so changes are
-found by comparing identities. Pods count only on nodes where they may run, and may prefer some of them (`unsuitable`,
-`affinity_score`; Kueue 0.19 TASFlavorSnapshot, node match).
+found by comparing identities. Pods count only on nodes where they may run, and may prefer some of them
+(`exclusion_reason`, `affinity_score`; Kueue 0.19 TASFlavorSnapshot, node match).
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.documents.pods_and_selectors import format_taint
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import EMPTY, PODS, Resources, add, count_in, subtract
-from gpuconsole.scheduling.kueue.pod_resources import ordered
+from gpuconsole.scheduling.kueue.pod_resources import in_kueue_order
 from gpuconsole.scheduling.kueue.topology.demand import TasPodSetRequest
 from gpuconsole.scheduling.kueue.topology.domains import (
     Counts,
@@ -31,7 +31,7 @@ from gpuconsole.scheduling.kueue.topology.domains import (
 from gpuconsole.scheduling.kueue.topology.layout import TasUsage
 
 
-def unsuitable(node: Node, demand: TasPodSetRequest, domains: TopologyDomainTree) -> str:
+def exclusion_reason(node: Node, demand: TasPodSetRequest, domains: TopologyDomainTree) -> str:
     """Return why no pod of the request may run on this node; empty if one may."""
     template = demand.pod_set.template
     tolerations = (*template.tolerations, *domains.flavor.tolerations)
@@ -60,8 +60,8 @@ def affinity_score(node: Node, template: PodTemplate) -> int:
     )
 
 
-MOST_KEPT = 48
-"""Maximum number of `DomainCounts` that are cached in `TasUsage.tallies`."""
+MAX_CACHED = 48
+"""Maximum number of `DomainCounts` that are cached in `TasUsage.domain_counts`."""
 _NEVER: Resources = {}
 """Stands for the usage of a leaf that was not counted yet."""
 
@@ -82,13 +82,13 @@ def domain_counts(
     `within` excludes leaves outside that domain; `affinity` adds the scores of preferred node affinity.
     """
     key = _key(domains, demand, leader, shape, empty, affinity, within)
-    known: DomainCounts | None = sites.tallies.get(key)
+    known: DomainCounts | None = sites.domain_counts.get(key)
     if known is None:
         known = DomainCounts(domains, demand, leader, shape, empty=empty, affinity=affinity, within=within)
-        if len(sites.tallies) >= MOST_KEPT:
-            del sites.tallies[next(iter(sites.tallies))]
-        sites.tallies[key] = known
-    known.follow(sites)
+        if len(sites.domain_counts) >= MAX_CACHED:
+            del sites.domain_counts[next(iter(sites.domain_counts))]
+        sites.domain_counts[key] = known
+    known.update(sites)
     return known
 
 
@@ -115,15 +115,15 @@ def _key(
 
 
 class DomainCounts:
-    """How many pods of one kind fit in each domain of a topology. Mutates: `follow` updates it to the current usage."""
+    """How many pods of one kind fit in each domain of a topology. Mutates: `update` updates it to the current usage."""
 
     __slots__ = (
         "_counts",
         "_domains",
         "_empty",
+        "_excluded",
         "_leader_requests",
         "_offers",
-        "_out",
         "_requests",
         "_scarce",
         "_shape",
@@ -143,19 +143,19 @@ class DomainCounts:
         within: Values,
     ) -> None:
         self._domains, self._shape, self._empty = domains, shape, empty
-        self._requests = ordered(add(demand.per_pod, {PODS: 1}))
-        self._leader_requests = ordered(add(leader.per_pod, {PODS: 1})) if leader is not None else None
+        self._requests = in_kueue_order(add(demand.per_pod, {PODS: 1}))
+        self._leader_requests = in_kueue_order(add(leader.per_pod, {PODS: 1})) if leader is not None else None
         self._counts = counts = Counts(len(domains.values))
         counts.total_nodes = len(domains.leaf_domains)
-        self._out: list[bool] = []
+        self._excluded: list[bool] = []
         """Per leaf: True if the pods may not run there, whatever its free capacity."""
         for number, node in zip(domains.leaf_domains, domains.nodes, strict=True):
-            why = unsuitable(node, demand, domains) if node is not None else ""
+            why = exclusion_reason(node, demand, domains) if node is not None else ""
             if not why:
                 if affinity and node is not None:
                     counts.scores[number] = affinity_score(node, demand.pod_set.template)
                 why = "topologyDomain" if within and not belongs_to(domains.values[number], within) else ""
-            self._out.append(bool(why))
+            self._excluded.append(bool(why))
             if why:
                 counts.excluded[why] += 1
         self._scarce = [""] * len(domains.leaf_domains)
@@ -176,7 +176,7 @@ class DomainCounts:
             self._count(counts, self._scarce[:], sites, taken, taken)
         return counts
 
-    def follow(self, sites: TasUsage) -> None:
+    def update(self, sites: TasUsage) -> None:
         """Recount the leaves whose usage or capacity is another object than when they were counted."""
         flavor = self._domains.flavor.name
         offers = sites.free.get(flavor) or self._domains.free
@@ -203,8 +203,8 @@ class DomainCounts:
         flavor, domains = self._domains.flavor.name, self._domains
         numbers = set()
         for leaf in leaves:
-            if not self._out[leaf]:
-                left: Resources = (sites.offer if self._empty else sites.left)(flavor, leaf)
+            if not self._excluded[leaf]:
+                left: Resources = (sites.capacity_for_tas if self._empty else sites.free_of)(flavor, leaf)
                 self._count_leaf(counts, scarce, leaf, subtract(left, taken.get(leaf, EMPTY)))
             numbers.add(domains.leaf_domains[leaf])
         while numbers:
