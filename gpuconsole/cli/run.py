@@ -202,7 +202,9 @@ def _connected(
 ) -> Console:
     """Connect to a live cluster; errors are reported before the screen is drawn."""
     from gpuconsole.cli.live import open_live, protection
+    from gpuconsole.cli.sources import price_table
 
+    prices = price_table(request)
     opened = open_live(request, settings)
     if headless is None:
         # The screens are imported while the API server responds.
@@ -210,7 +212,14 @@ def _connected(
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
     protected = protection(opened.context, settings)
     return _console(
-        opened.backend, opened.about, settings, worker, opened.notices, protected=protected, headless=headless
+        opened.backend,
+        opened.about,
+        settings,
+        worker,
+        opened.notices,
+        protected=protected,
+        prices=prices,
+        headless=headless,
     )
 
 

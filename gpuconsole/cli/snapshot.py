@@ -53,8 +53,8 @@ def save(target: Path, request: OpenRequest, redact: bool, until: Span, **option
         if source.found is not None and request.recorded is not None and not until:
             # What was recorded, without the decisions that a simulation would make at that time.
             snapshot = source.found
-            recorded = msgspec.Raw(msgspec.json.encode(simulation.policy))
-            content = encode(snapshot, recorded, simulation.seed, staged=staged)
+            encoded = msgspec.Raw(msgspec.json.encode(simulation.policy))
+            content = encode(snapshot, encoded, simulation.seed, staged=staged)
         else:
             simulation.advance(simulation.now + until)
             snapshot = simulation.snapshot()

@@ -299,7 +299,7 @@ def open_simulation(request: OpenRequest, settings: Config | None = None) -> Ope
             raise UsageError("--nodes and --admit-all-namespaces apply to FILES only, not to --snapshot")
         return _from_snapshot(request.snapshot, request)
     files = resolve(request.files or (DEFAULT,))
-    scenario, loaded = _read(files, request, _prices(request))
+    scenario, loaded = _read(files, request, price_table(request))
     if loaded.origins and (wrong := wrong_expectations(scenario, loaded.origins[0], loaded.lines[0])):
         raise FindingsError("\n".join(map(as_line, wrong)))
     if request.nodes is not None:
@@ -324,8 +324,8 @@ def read_drill(files: Sequence[str], request: OpenRequest) -> tuple[Scenario, Li
     return scenario, loaded.lines[0] if loaded.lines else lambda path: 1
 
 
-def _prices(request: OpenRequest) -> Prices:
-    """The requested price table. Raises SourceError."""
+def price_table(request: OpenRequest) -> Prices:
+    """Return the requested price table. Raises SourceError, or FindingsError with every wrong line."""
     if request.prices is None:
         return Prices()
     try:
@@ -429,7 +429,7 @@ def _from_cluster(request: OpenRequest, settings: Config | None) -> OpenedSimula
 
     with connected(request, settings) as opened:
         snapshot = look(opened.backend)
-        policy = _policy(replace(opened.backend.policy, prices=_prices(request)), request)
+        policy = _policy(replace(opened.backend.policy, prices=price_table(request)), request)
     simulation = Simulation.from_snapshot(snapshot, policy=policy, seed=request.seed or 0)
     about = status_of(simulation, opened.about.source)
     notices = tuple(dict.fromkeys((*opened.notices, *snapshot.seen.warnings)))
@@ -458,9 +458,9 @@ def _continued(
     snapshot: Snapshot, known: SimPolicy | None, request: OpenRequest, *, seed: int, source: str, staged: bool
 ) -> OpenedSimulation:
     """Simulate from a Snapshot with the settings that are `known`, as far as the request does not replace them."""
-    policy = known or SimPolicy(prices=_prices(request), latencies=run_times.DEFAULT_LATENCIES)
+    policy = known or SimPolicy(prices=price_table(request), latencies=run_times.DEFAULT_LATENCIES)
     if request.own_prices:
-        policy = replace(policy, prices=_prices(request))
+        policy = replace(policy, prices=price_table(request))
     if request.catalogue is not None:
         policy = _selling(policy, catalogue_for(request, ()))
     simulation = Simulation.from_snapshot(snapshot, policy=_policy(policy, request), seed=seed)

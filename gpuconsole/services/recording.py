@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuconsole.insight.cost.allocation import CostAllocator, CostLabels
 from gpuconsole.insight.series import SeriesSampler
@@ -92,7 +93,8 @@ class HistoryPipeline:
         policy = self._policy()
         if policy is not self._recorded_policy:
             # A live cluster's settings are read later than its first objects.
-            changes.policy, self._recorded_policy = msgspec.json.encode(policy), policy
+            changes.policy = msgspec.json.encode(replace(policy, prices=self._prices))
+            self._recorded_policy = policy
         interval = _interval(self._sampled, now)
         due = self._sampled + interval
         reached = state.time
