@@ -137,7 +137,7 @@ class TimeTravel:
                 marks = queries.marks(db, self._recording, kinds, max(since, found.first), until)
                 if marks:
                     return marks[0 if forward else -1][0]
-                if not found.first <= (until if forward else since) <= found.last:
+                if until > found.last if forward else since < found.first:
                     break
         return None
 

@@ -12,7 +12,7 @@ from gpuconsole.cli.sources import open_simulation
 from gpuconsole.errors import HistoryError, ReadOnlyError
 from gpuconsole.insight.overview import last_hour
 from gpuconsole.insight.preemption.history import lost_by
-from gpuconsole.model.clock import MINUTE, Time, format_time
+from gpuconsole.model.clock import HOUR, MINUTE, Time, format_time
 from gpuconsole.model.commands import Cordon
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
@@ -152,6 +152,8 @@ def test_the_times_of_events_are_found_in_both_directions(recorded: RecordedCons
         at = found
     assert (forward, backward[::-1]) == (times, times)
     assert journey.next_mark({HistoryEventKind.DEADLOCK}, recording.first, forward=True) is None
+    # The present of a fast simulation is later than what is recorded of it.
+    assert journey.next_mark(kinds, recording.last + 3 * HOUR, forward=False) == times[-1]
 
 
 def test_where_nothing_is_recorded_there_is_a_clear_error(recorded: RecordedConsole) -> None:

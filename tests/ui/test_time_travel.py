@@ -73,6 +73,23 @@ async def test_keys_move_by_minutes_and_hours_and_escape_returns_to_the_present(
         assert " PAST " not in stage.lines[0]
 
 
+async def test_a_step_back_from_a_fast_simulation_leads_to_the_newest_recorded_time(recorded: RecordedConsole) -> None:
+    console, last = recorded.console, recorded.snapshots[-1].time
+    while console.newest.time < last + 10 * MINUTE:
+        # A recorder writes once a second, in which a fast simulation passes many minutes.
+        console.tick(0.25)
+    async with staged(console) as stage:
+        await stage.press("ctrl+t", "left")
+        assert (shown(stage), console.is_travelling) == (last, True)
+        await stage.press("left")
+        assert shown(stage) == last - MINUTE
+        await stage.press("right", "right")
+        assert (shown(stage), console.is_travelling) == (console.newest.time, False)
+        await stage.press("{")
+        assert shown(stage) <= last
+        assert console.is_travelling
+
+
 async def test_before_the_recording_its_first_state_is_shown(recorded: RecordedConsole) -> None:
     async with staged(recorded.console) as stage:
         await stage.press("ctrl+t", "shift+left", "shift+left", "shift+left")

@@ -46,6 +46,8 @@ class TimeTravelControl:
         self._console: Console | None = None
         """The console that the time line is about; None while it is closed."""
         self._wanted: Time | None = None
+        self._is_forward = False
+        """Whether the last step was forward: then the present comes after the newest recorded time."""
         self._reading = False
         self._again = False
         self._playing = False
@@ -101,8 +103,13 @@ class TimeTravelControl:
         if self._console is None:
             self.open()
         if self._console is not None:
-            self._wanted = time
-            self._go()
+            self._want(time, forward=False)
+
+    def _want(self, time: Time, *, forward: bool) -> None:
+        """Go to a time, or to the present if that is not later."""
+        self._is_forward = forward
+        self._wanted = time if time < self._app.cluster.newest.time else None
+        self._go()
 
     def _step(self, span: Span) -> None:
         console = self._console
@@ -113,8 +120,7 @@ class TimeTravelControl:
         if span > 0 and self._wanted is None:
             self._app.flash("This is the present")
             return
-        self._wanted = time if time < present else None
-        self._go()
+        self._want(time, forward=span > 0)
 
     def _find(self, kinds: Collection[HistoryEventKind], words: str, *, forward: bool) -> None:
         """Go to the next or previous event of these kinds."""
@@ -140,8 +146,7 @@ class TimeTravelControl:
         if time is None:
             self._app.flash(otherwise)
             return
-        self._wanted = time
-        self._go()
+        self._want(time, forward=False)
 
     def _play(self) -> None:
         """Step by minutes until the present, or stop that."""
@@ -167,11 +172,11 @@ class TimeTravelControl:
             self._again = True
             return
         self._reading, self._again = True, False
-        journey, time, playing = console.time_travel, self._wanted, self._playing
+        journey, time, playing, forward = console.time_travel, self._wanted, self._playing, self._is_forward
 
         def read() -> None:
             try:
-                arrival = _arrival(console, journey, time, is_playing=playing)
+                arrival = _arrival(console, journey, time, is_forward=forward, is_playing=playing)
             except ConsoleError as error:
                 self._app.call_later(self._arrived, console, time, None, str(error))
             else:
@@ -212,10 +217,19 @@ class TimeTravelControl:
             front.run_id("app.refresh")
 
 
-def _arrival(console: Console, journey: TimeTravel, time: Time | None, *, is_playing: bool) -> Arrival:
-    """Read the cluster and the time line at a time; None or a time after the recording is the present."""
+def _arrival(
+    console: Console, journey: TimeTravel, time: Time | None, *, is_forward: bool, is_playing: bool
+) -> Arrival:
+    """Read the cluster and the time line at a time; None is the present.
+
+    The newest second is not recorded yet, which is many minutes of a fast simulation. A time in it is the present for a
+    step forward, else the newest recorded time, so that a step back leads to the past.
+    """
     recording = journey.recording()
-    shown = None if time is None or time > recording.last else max(time, recording.first)
+    if time is None or (is_forward and time > recording.last):
+        shown = None
+    else:
+        shown = max(recording.first, min(time, recording.last))
     cluster = None if shown is None else journey.cluster(shown)
     window, end = _window(recording, shown)
     since = end - window.span
