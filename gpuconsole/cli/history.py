@@ -22,7 +22,6 @@ from gpuconsole.config import Config
 from gpuconsole.errors import HistoryError, UsageError
 from gpuconsole.insight.cost.focus import spreadsheet_text
 from gpuconsole.insight.preemption.history import NEEDED, rows
-from gpuconsole.insight.series import QueueSample
 from gpuconsole.insight.tables import table
 from gpuconsole.model.change_log import rebuild
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_time
@@ -125,7 +124,7 @@ def info(file: Path | None, output: str) -> int:
     }
     lines = [
         f"{file}: {_bytes(size)}, schema version {steps}",
-        f"recorded for {recorded / HOUR:,.1f} hours"
+        f"recorded for {recorded / HOUR:,.1f} hours of wall-clock time"
         + (f", {_bytes(growth)} per hour" if growth is not None else "; too short to tell its growth"),
         "",
         *table(
@@ -180,6 +179,8 @@ def check(file: Path | None, output: str) -> int:
     """Check that a history is whole. Exits with 1 on problems."""
     file, _ = _file(file)
     with earlier_sessions(file) as db:
+        # One state of the file, also while it is written: else the newest events seem to be damaged.
+        db.execute("begin")
         problems = list(_problems(db))
     body = {"file": str(file), "problems": problems[:MOST_PROBLEMS], "problem_count": len(problems)}
     lines = [*problems[:MOST_PROBLEMS]] if problems else [f"{file}: no problems found"]
@@ -591,14 +592,28 @@ def _audit(db: sqlite3.Connection, recording: Recording, window: _Window, span: 
 
 
 def _series(db: sqlite3.Connection, recording: Recording, window: _Window, span: Span) -> _Records:
-    fields = QueueSample.__struct_fields__
-    kinds = {"kind": str, "name": str, "flavor": str, "pending": int, "admitted": int, "preempted": int, "evicted": int}
-    columns = {"time": _Time, **{field: kinds.get(field, float) for field in fields}}
+    columns = {
+        "time": _Time,
+        "kind": str,
+        "name": str,
+        "flavor": str,
+        "nominal_gpus": float,
+        "used_gpus": float,
+        "borrowed_gpus": float,
+        "lent_gpus": float,
+        "pending_workloads": int,
+        "pending_gpus": float,
+        "wait_p50_seconds": float,
+        "wait_p95_seconds": float,
+        "admitted": int,
+        "preempted": int,
+        "evicted": int,
+    }
 
     def found() -> Iterator[Sequence[Any]]:
         for samples in _samples(db, recording, window, span):
             for queue in samples.queues:
-                yield samples.time, queue.kind.value, *(getattr(queue, field) for field in fields[1:])
+                yield samples.time, queue.kind.value, *msgspec.structs.astuple(queue)[1:]
 
     return _Records(columns, found())
 
@@ -623,8 +638,8 @@ def _gpus(db: sqlite3.Connection, recording: Recording, window: _Window, span: S
 
 
 def _samples(db: sqlite3.Connection, recording: Recording, window: _Window, span: Span) -> Iterator[Any]:
-    """Samples of a window, read day by day."""
-    begin = window[0]
+    """Samples of a window, read day by day; the hour or minute in which it begins is included."""
+    begin = window[0] // span * span
     while begin < window[1]:
         end = min(window[1], begin + 24 * HOUR)
         yield from queries.samples(db, recording.id, begin, end, span=span)

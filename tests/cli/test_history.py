@@ -16,6 +16,7 @@ from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Time, format_time
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind
 from gpuconsole.model.state import ClusterState
+from gpuconsole.store import queries
 from gpuconsole.store.recorder import Opening, Recorder
 from tests.support.command_line import Line
 
@@ -122,6 +123,23 @@ def test_a_whole_history_has_no_problems_also_while_it_is_written(gpuconsole: Li
     assert (result.status, result.out) == (0, f"{recorder.path}: no problems found\n")
     recorder.close()
     assert gpuconsole("history", "check").status == 0
+
+
+def test_events_that_are_written_during_the_check_are_no_problem(
+    gpuconsole: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder, written = record(tmp_path / "state" / "history.db"), queries.written
+
+    def counted(db: sqlite3.Connection, session: int) -> int:
+        found = written(db, session)
+        recorder.record([refused(START + 5 * MINUTE)])
+        recorder.flush()
+        return found
+
+    monkeypatch.setattr(queries, "written", counted)
+    result = gpuconsole("history", "check")
+    assert (result.status, result.out) == (0, f"{recorder.path}: no problems found\n")
+    recorder.close()
 
 
 DAMAGES = {
@@ -273,9 +291,10 @@ def test_preemptions_have_their_victims_and_what_became_of_them(export: Export) 
 
 def test_series_gpus_costs_and_audit_are_exported(export: Export) -> None:
     [hour] = export.rows("series")
-    assert (hour["time"], hour["kind"], hour["name"], hour["used"]) == (format_time(START), "queue", "llm", 29.5)
+    assert (hour["time"], hour["kind"], hour["name"], hour["used_gpus"]) == (format_time(START), "queue", "llm", 29.5)
+    assert export.rows("series", "--since", format_time(START + 10 * MINUTE)) == [hour]
     minutes = export.rows("series", "--span", "minute")
-    assert [row["used"] for row in minutes] == [float(minute) for minute in range(62)]
+    assert [row["used_gpus"] for row in minutes] == [float(minute) for minute in range(62)]
     assert export.rows("gpus")[0] == {
         "time": format_time(START),
         "gpu_type": "l4",
