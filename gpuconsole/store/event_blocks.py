@@ -16,7 +16,6 @@ import sqlite3
 import zlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import Any
 from uuid import UUID
@@ -26,7 +25,14 @@ import msgspec
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.preemption.history import lost_by
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent, PreemptionTrace
+from gpuconsole.model.events import (
+    CandidateVerdict,
+    ConsideredCandidate,
+    HistoryEvent,
+    HistoryEventKind,
+    KueueEvent,
+    PreemptionTrace,
+)
 from gpuconsole.model.text import clean
 from gpuconsole.store.rows import Names, inflated, short
 
@@ -74,8 +80,8 @@ _SESSION = 32
 """Bits of the event's number in the id of a block; the session is above them."""
 
 
-class _Column(IntEnum):
-    """Columns of a block; part of the file format."""
+class _Column:
+    """Numbers of the columns of a block; part of the file format. An enum's members would be slower to read."""
 
     TIME = 0
     """The first time, then differences, in µs."""
@@ -134,6 +140,8 @@ _UNIT = HistoryEvent(time=0, what=HistoryEventKind.PENDING).unit
 _VARIABLE = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})|([0-9]{1,18})")
 _PLACEHOLDER = re.compile("([\x01-\x04])")
 _NUMBER_HERE, _UID_HERE, _SUBJECT_HERE, _BY_HERE = "\x01", "\x02", "\x03", "\x04"
+_NESTED = (_Column.MESSAGE, _Column.TOLD, _Column.CHOICE)
+"""Columns with large values, of which only those of the wanted events are decoded."""
 Row = dict[int, Any]
 """Values of one event by column, without defaults; TIME and NUMBER are absolute."""
 
@@ -361,38 +369,68 @@ class EventBlock:
 
     def __init__(self, number: int, data: bytes) -> None:
         """Raises ValueError if the block is damaged."""
-        columns = msgspec.msgpack.decode(inflated(data), type=dict[int, list[Any]])
-        self.times: list[int] = list(accumulate(map(int, columns[_Column.TIME])))
-        size = len(self.times)
-        if any(len(column) != size for column in columns.values()):
-            raise ValueError("its columns differ in length")
+        self._raw = msgspec.msgpack.decode(inflated(data), type=dict[int, msgspec.Raw])
+        self._columns: dict[int, list[Any]] = {}
+        self._flat: list[tuple[int, list[Any]]] = []
+        self._size = 0
+        times = self._decoded(_Column.TIME)
+        self._size = len(times)
+        self.times: list[int] = list(accumulate(map(int, times)))
+        self._zeros = [0] * self._size
         first = number & ((1 << _SESSION) - 1)
-        gaps = columns.get(_Column.NUMBER)
-        self.numbers: Sequence[int] = (
-            range(first, first + size) if gaps is None else list(accumulate([first, *(1 + gap for gap in gaps[1:])]))
-        )
-        self._columns = columns
-        self._zeros = [0] * size
+        self.numbers: Sequence[int] = range(first, first + self._size)
+        if _Column.NUMBER in self._raw:
+            gaps = self.column(_Column.NUMBER)
+            self.numbers = list(accumulate([first, *(1 + gap for gap in gaps[1:])]))
+        self.repeats: dict[int, tuple[int, Time]] | None = None
+        """Number of an event → how often it occurred and when it did last; None until it is read."""
 
     def column(self, column: int) -> list[Any]:
-        """Values of a column, 0 where an event has the default."""
-        return self._columns.get(column, self._zeros)
+        """Values of a column, 0 where an event has the default. Raises ValueError if it is damaged."""
+        known = self._columns.get(column)
+        if known is None:
+            known = self._decoded(column) if column in self._raw else self._zeros
+            if len(known) != self._size:
+                raise ValueError("its columns differ in length")
+            self._columns[column] = known
+        return known
 
-    def all_columns(self) -> Iterable[tuple[int, list[Any]]]:
-        """Columns in which an event differs from the defaults, with their values."""
-        return self._columns.items()
+    def _decoded(self, column: int) -> list[Any]:
+        if column in _NESTED:
+            return msgspec.msgpack.decode(self._raw[column], type=list[msgspec.Raw])
+        return msgspec.msgpack.decode(self._raw[column], type=list[Any])
+
+    def row(self, place: int) -> Row:
+        """Values of an event that differ from the defaults, by column."""
+        if not self._flat:
+            self._flat = [
+                (column, self.column(column)) for column in self._raw if column not in (*_NESTED, _Column.NUMBER)
+            ]
+        found = {column: values[place] for column, values in self._flat if values[place] != 0}
+        for column in _NESTED:
+            if column in self._raw and (value := msgspec.msgpack.decode(self.column(column)[place])) != 0:
+                found[column] = value
+        return found
 
     def value(self, column: int, place: int) -> Any:
-        values = self._columns.get(column)
-        return values[place] if values is not None else 0
+        known = self._columns.get(column)
+        return known[place] if known is not None else self.column(column)[place]
 
     def place_of(self, n: int) -> int | None:
         """Place of an event by its number; None if the block does not have it."""
-        place = bisect_right(self.numbers, n) - 1
-        return place if place >= 0 and self.numbers[place] == n else None
+        numbers = self.numbers
+        if isinstance(numbers, range):
+            return n - numbers.start if n in numbers else None
+        place = bisect_right(numbers, n) - 1
+        return place if place >= 0 and numbers[place] == n else None
 
     def kind(self, place: int) -> HistoryEventKind:
         return _KINDS[int(self.value(_Column.WHAT, place))]
+
+    def places(self, kind: HistoryEventKind) -> list[int]:
+        """Places of the events of a kind."""
+        number = _NUMBER[kind]
+        return [place for place, what in enumerate(self.column(_Column.WHAT)) if what == number]
 
     def kinds(self) -> list[HistoryEventKind]:
         """Kind of each event."""
@@ -425,6 +463,7 @@ class EventBlockReader:
         self._first: list[int] = []
         """Ids of the blocks that were read, in order."""
         self._texts: dict[int, str] = {0: ""}
+        self._templates: dict[int, list[str]] = {}
 
     def blocks(
         self,
@@ -493,11 +532,11 @@ class EventBlockReader:
             raise self._damaged(block.numbers[place], error) from error
 
     def text(self, number: int) -> str:
-        """A stored text; empty for one that was deleted."""
+        """A stored text, cleaned; empty for one that was deleted."""
         known = self._texts.get(number)
         if known is None:
             row = self._db.execute("select text from names where id = ?", (number,)).fetchone()
-            known = self._texts[number] = str(row[0]) if row is not None else ""
+            known = self._texts[number] = clean(str(row[0])) if row is not None else ""
         return known
 
     def _damaged(self, n: int, error: Exception) -> HistoryError:
@@ -520,39 +559,68 @@ class EventBlockReader:
             self._first.insert(bisect_right(self._first, number), number)
         return known
 
+    def outcome(self, block: EventBlock, place: int) -> HistoryEvent:
+        """The event at a place, without message, Events, choice, node, flavor and priorities, which is faster.
+
+        Raises HistoryError if it is damaged.
+        """
+        try:
+            value, text, pod = block.value, self.text, block.value(_Column.POD, place)
+            return HistoryEvent(
+                time=block.times[place],
+                what=block.kind(place),
+                workload=text(value(_Column.WORKLOAD, place)),
+                pod=clean(pod) if isinstance(pod, str) else text(pod),
+                queue=text(value(_Column.QUEUE, place)),
+                by=text(value(_Column.BY, place)),
+                reason=text(value(_Column.REASON, place)),
+                gpus=int(_number(value(_Column.GPUS, place))),
+                lost_gpu_seconds=float(_number(value(_Column.LOST_GPU_SECONDS, place))),
+                cost=float(_number(value(_Column.COST, place))),
+                lost_unknown=bool(value(_Column.LOST_UNKNOWN, place)),
+                waited=int(_number(value(_Column.WAITED, place))),
+            )
+        except (ValueError, LookupError, TypeError, OverflowError) as error:
+            raise self._damaged(block.numbers[place], error) from error
+
     def _event(self, block: EventBlock, place: int) -> HistoryEvent:
-        value = {column: values[place] for column, values in block.all_columns() if values[place] != 0}
-        time = block.times[place]
-        workload, by = clean(self.text(value.get(_Column.WORKLOAD, 0))), clean(self.text(value.get(_Column.BY, 0)))
-        pod = value.get(_Column.POD, "")
-        pod = clean(pod if isinstance(pod, str) else self.text(pod))
-        message = self._message(value.get(_Column.MESSAGE, ""), workload or pod, by)
-        fields: dict[str, Any] = {
-            "time": time,
-            "what": KINDS[value.get(_Column.WHAT, 0)],
-            "workload": workload,
-            "pod": pod,
-            "by": by,
-            "message": message,
-            "lost_unknown": bool(value.get(_Column.LOST_UNKNOWN)),
-        }
-        fields |= {field: clean(self.text(value.get(column, 0))) for field, column in _TEXTS.items()}
-        fields |= {field: value[column] for field, column in _VALUES.items() if column in value}
+        value = block.row(place)
+        time, what = block.times[place], block.kind(place)
+        fields: dict[str, Any] = {"time": time, "what": what}
+        texts = self._texts
+        for column, found in value.items():
+            if (name := _TEXT_FIELDS.get(column)) is not None:
+                fields[name] = texts[found] if found in texts else self.text(found)
+            elif (number := _NUMBER_FIELDS.get(column)) is not None:
+                name, kind = number
+                fields[name] = found if type(found) is kind else kind(_number(found))
+        workload, by = fields.get("workload", ""), fields.get("by", "")
+        if _Column.POD in value:
+            pod = value[_Column.POD]
+            fields["pod"] = clean(pod) if isinstance(pod, str) else self.text(pod)
+        subject = workload or fields.get("pod", "")
+        if _Column.MESSAGE in value:
+            fields["message"] = self._message(value[_Column.MESSAGE], subject, by)
+        if _Column.LOST_UNKNOWN in value:
+            fields["lost_unknown"] = True
         if _Column.UNIT in value:
-            fields["unit"] = clean(self.text(value[_Column.UNIT] or 0))
+            fields["unit"] = self.text(value[_Column.UNIT] or 0)
         if _Column.TOLD in value:
-            fields["told"] = [self._told(one, workload, by, workload or pod, message) for one in value[_Column.TOLD]]
+            message = fields.get("message", "")
+            fields["told"] = tuple(self._told(one, workload, by, subject, message) for one in value[_Column.TOLD])
         if _Column.CHOICE in value:
             fields["choice"] = self._choice(value[_Column.CHOICE])
-        if fields["what"] == HistoryEventKind.PENDING:
-            fields |= self._repeats(block.numbers[place], time, value)
-        return msgspec.convert(fields, HistoryEvent)
+        if what is HistoryEventKind.PENDING:
+            fields |= self._repeats(block, block.numbers[place], time, value)
+        return HistoryEvent(**fields)
 
-    def _repeats(self, n: int, time: Time, value: Row) -> dict[str, int]:
-        number = self._session << _SESSION | n
-        row = self._db.execute("select count, last from event_repeats where id = ?", (number,)).fetchone()
-        if row is not None:
-            return {"count": row[0], "last_time": row[1]}
+    def _repeats(self, block: EventBlock, n: int, time: Time, value: Row) -> dict[str, int]:
+        if block.repeats is None:
+            ids = [self._session << _SESSION | block.numbers[end] for end in (0, -1)]
+            rows = self._db.execute("select id, count, last from event_repeats where id between ? and ?", ids)
+            block.repeats = {number & ((1 << _SESSION) - 1): (int(count), int(last)) for number, count, last in rows}
+        if (repeated := block.repeats.get(n)) is not None:
+            return {"count": repeated[0], "last_time": repeated[1]}
         if _Column.COUNT in value:
             return {"count": 1 + value[_Column.COUNT], "last_time": time + value.get(_Column.LAST_TIME, 0)}
         return {}
@@ -560,9 +628,11 @@ class EventBlockReader:
     def _message(self, message: Any, subject: str, by: str) -> str:
         if isinstance(message, str):
             return clean(message)
-        template, variables = self.text(message[0]), message[:0:-1]
+        template, variables = self._template(message[0]), message[:0:-1]
+        if len(template) == 1:
+            return template[0]
         pieces = []
-        for piece in _PLACEHOLDER.split(template):
+        for piece in template:
             match piece:
                 case "\x01":
                     pieces.append(str(variables.pop()))
@@ -576,7 +646,17 @@ class EventBlockReader:
                     pieces.append(piece)
         return clean("".join(pieces))
 
-    def _told(self, told: Any, workload: str, by: str, subject: str, message: str) -> dict[str, Any]:
+    def _template(self, number: int) -> list[str]:
+        """Pieces of a stored template: texts, which are cleaned, and placeholders."""
+        known = self._templates.get(number)
+        if known is None:
+            row = self._db.execute("select text from names where id = ?", (number,)).fetchone()
+            pieces = _PLACEHOLDER.split(str(row[0])) if row is not None else [""]
+            known = [piece if _PLACEHOLDER.fullmatch(piece) else clean(piece) for piece in pieces]
+            self._templates[number] = known
+        return known
+
+    def _told(self, told: Any, workload: str, by: str, subject: str, message: str) -> KueueEvent:
         who, reason, text, warning = told
         if text == 0:
             text = message
@@ -585,31 +665,42 @@ class EventBlockReader:
             text = message + self._message(rest, subject, by)
         else:
             text = self._message(text, subject, by)
-        return {
-            "workload": workload if who == 0 else by if who == 1 else clean(who),
-            "reason": clean(self.text(reason)),
-            "message": text,
-            "warning": bool(warning),
-        }
+        name = workload if who == 0 else by if who == 1 else clean(who)
+        return KueueEvent(name, self.text(reason), text, bool(warning))
 
-    def _choice(self, choice: Any) -> dict[str, Any]:
+    def _choice(self, choice: Any) -> PreemptionTrace:
         share, by_share, left_out, as_of, differs, *considered = choice
-        return {
-            "share": clean(share),
-            "by_share": clean(by_share),
-            "left_out": left_out,
-            "as_of": as_of,
-            "differs": bool(differs),
-            "considered": [
-                {
-                    "workload": clean(self.text(workload)),
-                    "queue": clean(self.text(queue)),
-                    "verdict": self.text(verdict),
-                    "priority": priority,
-                }
+        return PreemptionTrace(
+            share=clean(share),
+            by_share=clean(by_share),
+            left_out=int(_number(left_out)),
+            as_of=int(_number(as_of)),
+            differs=bool(differs),
+            considered=tuple(
+                ConsideredCandidate(
+                    self.text(workload), self.text(queue), CandidateVerdict(self.text(verdict)), int(_number(priority))
+                )
                 for workload, queue, verdict, priority in zip(*considered, strict=True)
-            ],
-        }
+            ),
+        )
+
+
+_TEXT_FIELDS: dict[int, str] = {
+    _Column.WORKLOAD: "workload",
+    _Column.BY: "by",
+    **{column: field for field, column in _TEXTS.items()},
+}
+_FLOATS = ("lost_gpu_seconds", "cost")
+_NUMBER_FIELDS: dict[int, tuple[str, type[int | float]]] = {
+    column: (field, float if field in _FLOATS else int) for field, column in _VALUES.items()
+}
+
+
+def _number(value: Any) -> float:
+    """The value if it is a number. Raises TypeError."""
+    if type(value) not in (int, float):
+        raise TypeError(f"{type(value).__name__} instead of a number")
+    return value  # type: ignore[no-any-return]
 
 
 _MOST_BLOCKS = 2_000

@@ -27,11 +27,11 @@ from gpuconsole.model.text import clean
 from gpuconsole.store.event_blocks import KINDS, LOST, EventBlockReader, Found, Lines, bits
 from gpuconsole.store.rows import (
     BLOCK,
+    HOURS,
     MOST_BATCHES,
     MOST_OWNERS,
     block_start,
     cost_id,
-    hour_of_cost,
     kinds_of,
     number_of,
     owner_id,
@@ -44,16 +44,19 @@ from gpuconsole.store.schema import AMOUNTS, OWNER
 ENDLESS = 2**62
 """A number greater than that of any event: queries then include all stored events."""
 _AFTERWARDS = NEEDED - {HistoryEventKind.PREEMPTED}
+_WITH_TEXTS = (HistoryEventKind.PREEMPTED, HistoryEventKind.RECONSTRUCTED)
 _OVERVIEW = (HistoryEventKind.ADMITTED, HistoryEventKind.PREEMPTED)
 
 
 def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
-    """The newest preemptions of a session, with the later outcomes of victims and preemptors. Raises HistoryError."""
+    """The newest preemptions of a session, with the later outcomes of victims and preemptors. Raises HistoryError.
+
+    The outcomes have only what analyses of preemptions read: no messages, Events, nodes, flavors, priorities.
+    """
     reader = EventBlockReader(db, session)
     chosen: list[Found] = []
     for block in reader.blocks(kinds=bits([HistoryEventKind.PREEMPTED]), newest_first=True):
-        places = [at for at in range(len(block.numbers)) if block.kind(at) is HistoryEventKind.PREEMPTED]
-        chosen += ((block, at) for at in reversed(places))
+        chosen += ((block, at) for at in reversed(block.places(HistoryEventKind.PREEMPTED)))
         if len(chosen) >= limit:
             break
     del chosen[limit:]
@@ -66,7 +69,10 @@ def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
         for block, at in reader.chain(name, after=first):
             if block.kind(at) in _AFTERWARDS and block.subject(at) == name:
                 found[block.numbers[at]] = (block, at)
-    return reader.events(found.values())
+    return {
+        n: reader.event(block, at) if block.kind(at) in _WITH_TEXTS else reader.outcome(block, at)
+        for n, (block, at) in sorted(found.items())
+    }
 
 
 def of_workload(db: sqlite3.Connection, session: int, workload: str) -> Lines:
@@ -269,10 +275,11 @@ def _costs(db: sqlite3.Connection, recording: int, rows: Sequence[tuple[Any, ...
     owners = dict(cost_owners(db, recording, needed))
     if lost := needed - owners.keys():
         raise HistoryError(f"the history has costs of owner {min(lost)}, which is missing")
-    return [
-        CostHour(
+    found = []
+    for owner, number, gpu_seconds, used, underutilized, lost_work, idle, system, saved, busy, measured in rows:
+        one = CostHour(
             owner=owners[owner % MOST_OWNERS],
-            hour=hour_of_cost(number),
+            hour=number // MOST_OWNERS % HOURS * HOUR,
             gpu_seconds=gpu_seconds,
             used_usd=used,
             underutilized_usd=underutilized,
@@ -283,8 +290,8 @@ def _costs(db: sqlite3.Connection, recording: int, rows: Sequence[tuple[Any, ...
             busy_gpu_seconds=busy,
             measured_gpu_seconds=measured,
         )
-        for owner, number, gpu_seconds, used, underutilized, lost_work, idle, system, saved, busy, measured in rows
-    ]
+        found.append(one)
+    return found
 
 
 def cost_owners(db: sqlite3.Connection, recording: int, numbers: Collection[int]) -> Iterator[tuple[int, CostOwner]]:

@@ -28,7 +28,7 @@ from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.estimates import KEPT, PastEstimate
 from gpuconsole.insight.health.telemetry import DevicePlace, UtilizationSample
 from gpuconsole.insight.overview import LastHour, hour_of
-from gpuconsole.insight.preemption.history import NEEDED, Losses, added, lost_by
+from gpuconsole.insight.preemption.history import NEEDED, NOTHING_LOST, Losses, LostWork, lost_by
 from gpuconsole.insight.series import Samples, SeriesKind
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
 from gpuconsole.model.clock import DAY, HOUR, Span, Time, format_time
@@ -252,6 +252,7 @@ class Recorder:
         """Number of a written event → how often it occurred, and when it did last."""
         self._pending: dict[str, dict[tuple[object, ...], tuple[int, HistoryEvent]]] = {}
         """Pending workload or pod → its PENDING events since its last other event, with their numbers."""
+        self._losses: dict[tuple[str, str], LostWork] = {}
         self._audits: list[tuple[Time, Time, str, str, str]] = []
         self._costs: list[CostHour] = []
         self._samples: list[Samples] = []
@@ -292,6 +293,8 @@ class Recorder:
                 if len(self._waiting) >= self._capacity:
                     self.lost += 1
                     continue
+                for key, lost in lost_by((line,)).items():
+                    self._losses[key] = self._losses.get(key, NOTHING_LOST) + lost
                 if line.what is HistoryEventKind.PENDING:
                     self._pending.setdefault(line.workload or line.pod, {})[_same(line)] = (self._next, line)
                 self._waiting[self._next] = line
@@ -317,6 +320,11 @@ class Recorder:
         else:
             self._repeats[number] = (counted.count, counted.last_time)
         return True
+
+    def losses(self) -> Losses:
+        """The work lost in this session, by queue and workload. Raises HistoryError."""
+        with self._room:
+            return dict(self._losses)
 
     def saw(self, seen: Visibility) -> None:
         """Record why preemptions may be missing: workloads or events that are not visible now or were not earlier."""
@@ -560,6 +568,10 @@ class SharedHistory(Recorder):
     def unflushed_repeats(self) -> dict[int, tuple[int, Time]]:
         return {}
 
+    def losses(self) -> Losses:
+        with _reading(self) as db:
+            return queries.losses(db, self.session, ENDLESS)
+
     def flush(self) -> None:
         """Write nothing."""
 
@@ -615,10 +627,7 @@ def newest_preemptions(lines: Iterable[HistoryEvent], limit: int) -> tuple[Histo
 
 def losses(recorder: Recorder) -> Losses:
     """The work lost in this session, by queue and workload. Raises HistoryError."""
-    fresh = recorder.unflushed()
-    with _reading(recorder) as db:
-        stored = queries.losses(db, recorder.session, min(fresh, default=ENDLESS))
-    return added(stored, lost_by(fresh.values()))
+    return recorder.losses()
 
 
 def last_hour(recorder: Recorder, now: Time) -> LastHour:

@@ -106,11 +106,6 @@ def cost_id(recording: int, hour: int, owner: int) -> int:
     return (recording * HOURS + min(max(hour, 0), HOURS - 1)) * MOST_OWNERS + owner
 
 
-def hour_of_cost(number: int) -> Time:
-    """Start of the hour of costs with this id."""
-    return number // MOST_OWNERS % HOURS * HOUR
-
-
 def packed_sample(sample: Samples) -> bytes:
     """Pack all samples of one time."""
     return zlib.compress(msgspec.msgpack.encode(sample), 6)
@@ -178,18 +173,19 @@ def unpacked_samples(blocks: Iterable[tuple[Time, str, str, bytes]], span: Span)
         offsets = list(accumulate(steps))
         if any(len(column) != len(offsets) for column in (places, *columns)) or len(columns) != len(fields):
             raise ValueError(f"a block of the series {clean(kind)} {clean(name)} has columns of unequal length")
-        rows = zip(offsets, places, zip(*columns, strict=True), strict=True)
-        for offset, place, values in rows:
-            row = dict(zip(fields, values, strict=True))
-            row |= {wait: row[wait] / 10 for wait in _WAITS if row.get(wait) is not None}
-            time = start + offset
-            if kind == _TOTAL:
+        columns = [_cleaned_column(field, column) for field, column in zip(fields, columns, strict=True)]
+        rows = [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)]
+        times = [start + offset for offset in offsets]
+        if kind == _TOTAL:
+            for time, row in zip(times, rows, strict=True):
                 evictions = msgspec.convert(row.get("evictions", {}), dict[str, int])
                 totals[time] = ({clean(why): number for why, number in evictions.items()}, float(row["cost_hourly"]))
-            elif kind == _GPUS:
-                gpus.setdefault(time, []).append(_cleaned(row, GpuSample))
-            else:
-                queues.setdefault(time, []).append((place, _cleaned(row, QueueSample)))
+        elif kind == _GPUS:
+            for time, gpu in zip(times, msgspec.convert(rows, list[GpuSample]), strict=True):
+                gpus.setdefault(time, []).append(gpu)
+        else:
+            for time, place, queue in zip(times, places, msgspec.convert(rows, list[QueueSample]), strict=True):
+                queues.setdefault(time, []).append((place, queue))
     found = []
     for time in sorted(queues.keys() | gpus.keys() | totals.keys()):
         evictions, cost = totals.get(time, ({}, 0.0))
@@ -208,6 +204,17 @@ def unpacked_samples(blocks: Iterable[tuple[Time, str, str, bytes]], span: Span)
 
 
 _BLOCK = tuple[tuple[str, ...], list[int], list[int], list[list[Any]]]
+
+
+def _cleaned_column(field: str, column: list[Any]) -> list[Any]:
+    if field in _WAITS:
+        return [wait / 10 if wait is not None else None for wait in column]
+    texts = {one: clean(one) for one in set(column) if isinstance(one, str)} if _is_text(column) else {}
+    return [texts[one] for one in column] if texts else column
+
+
+def _is_text(column: list[Any]) -> bool:
+    return bool(column) and isinstance(column[0], str)
 
 
 def _cleaned(row: Any, kind: type[_T]) -> _T:
