@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 DOCS_STAMP := .venv/.installed-docs
 JOBS ?= 4
 
-.PHONY: help run test lint unit smoke fuzz bench mutants conformance fgd check-why backtest readability controlplane test-live bench-live screenshots docs clean
+.PHONY: help run test lint unit smoke fuzz kill-history bench mutants conformance fgd check-why backtest readability controlplane test-live bench-live screenshots docs clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -34,6 +34,9 @@ unit: $(STAMP)
 
 fuzz: $(STAMP) ## give 2,000 damaged files of all kinds to all commands
 	$(BIN)/python -m tests.tools.fuzz
+
+kill-history: $(STAMP) ## kill the writer of a history 200 times; nothing that was committed may be lost
+	$(BIN)/python -m tests.tools.kill_history
 
 smoke: $(STAMP) ## drive the console in a real terminal (needs tmux) and press every key
 	$(BIN)/python -m tests.tools.smoke
