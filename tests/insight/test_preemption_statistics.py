@@ -88,6 +88,18 @@ def test_a_loss_that_nobody_knows_is_no_nought_and_sums_are_at_least_the_others(
     )
 
 
+def test_the_loss_of_a_later_eviction_is_not_that_of_a_preemption_without_one() -> None:
+    """Evictions without a loss are left out of a history of a week."""
+    found = seen(
+        replace(evicted("r/a", "p/x", 10), lost_gpu_seconds=0.0, cost=0.0),
+        HistoryEvent(time=START + 20 * MINUTE, what=HistoryEventKind.ADMITTED, workload="r/a"),
+        HistoryEvent(
+            time=START + 80 * MINUTE, what=HistoryEventKind.EVICTED, workload="r/a", lost_gpu_seconds=3600, cost=2.0
+        ),
+    )
+    assert [(row.lost_gpu_hours, row.cost) for row in found] == [(0.0, 0.0)]
+
+
 def test_a_circle_counts_whose_losses_are_unknown() -> None:
     lost = evicted("r/a", "r/b", 10)
     found = seen(lost, replace(evicted("r/b", "r/a", 20), lost_gpu_seconds=0.0, cost=0.0, lost_unknown=True))

@@ -163,9 +163,11 @@ def _row(
     placed: Sequence[HistoryEvent],
     by_gone: Sequence[HistoryEvent],
 ) -> PreemptionRow:
-    paid = next((one for one in evicted if one.time >= line.time and one.pod == line.pod), line)
     admitted = next((one.time for one in placed if one.time >= line.time), None)
     again = next((one.time for one in back if one.what is HistoryEventKind.ADMITTED and one.time > line.time), None)
+    # An eviction after the victim was admitted again is another one; evictions without a loss may have been left out.
+    ends = (one for one in evicted if line.time <= one.time and one.pod == line.pod)
+    paid = next((one for one in ends if again is None or one.time <= again), line)
     left = next((one.time for one in gone if one.time >= line.time and (again is None or one.time <= again)), None)
     # The release was not observed, but it came before this.
     latest = [time for time in (admitted if line.pod or again is not None else None, again) if time is not None]
