@@ -43,6 +43,8 @@ from gpuconsole.ui.names import called
 
 RENEWED = 15.0
 """Minimum seconds between two reads of a history, as rebuilding a cluster takes up to a second."""
+ENDED = 180.0
+"""Seconds without a write after which nobody records: a recorder writes samples once a minute."""
 
 
 @click.command()
@@ -223,12 +225,17 @@ class RecordedHistory:
     def status(self) -> ConsoleStatus:
         """The source, the time and the age of the recorded state."""
         recording = self._cluster.recording
-        written = max(file.stat().st_mtime for file in (self.path, Path(f"{self.path}-wal")) if file.exists())
+        wal = Path(f"{self.path}-wal")
+        # A reader creates an empty one.
+        files = (self.path, wal) if wal.exists() and wal.stat().st_size else (self.path,)
+        written = max(file.stat().st_mtime for file in files)
+        age = max(0.0, time.time() - written)  # noqa: TID251 - compared with a file's time
         return ConsoleStatus(
             mode=ConsoleMode(recording.mode),
             source=recording.source,
             time=self._cluster.snapshot.time,
-            age=max(0.0, time.time() - written),  # noqa: TID251 - compared with a file's time
+            age=age,
+            stalled="nothing is recorded any more" if age > ENDED else "",
             history=self._problem,
         )
 

@@ -16,12 +16,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpuconsole.cli.metrics import RecordedHistory
+from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.record import cluster_name, pull, quote_for_systemd, unhealthy, unready
+from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import ConsoleError, UsageError
+from gpuconsole.model.clock import MINUTE
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store.recorder import Opening, Recorder
 from tests.support.command_line import Line
+from tests.support.recorded_histories import record
 
 COMMAND = [sys.executable, "-m", "gpuconsole"]
 PATIENCE = 60.0
@@ -189,6 +194,17 @@ def test_metrics_of_a_history_are_those_of_its_newest_state(tmp_path: Path) -> N
     assert "training_job_cost_usd{" in text
     assert "gpuconsole_queue_nominal_gpus{" in text
     assert 'gpuconsole_scrape_errors_total{group="costs"} 0.0' in text
+
+
+def test_a_history_that_nobody_writes_any_more_is_a_lost_connection(tmp_path: Path) -> None:
+    file = tmp_path / "recorded.db"
+    record(file, open_simulation(OpenRequest(files=("org-cohort",))).simulation, 2 * MINUTE)
+    source = RecordedHistory(file)
+    assert source.status.stalled == ""
+    written = file.stat().st_mtime
+    os.utime(file, (written - 600, written - 600))
+    assert source.status.stalled == "nothing is recorded any more"
+    assert source.status.age >= 600
 
 
 @pytest.mark.parametrize(
