@@ -107,7 +107,7 @@ def _counted(moments: Iterable[Moment]) -> list[Moment]:
             row = {said: row[said]} if (found[-1].title, found[-1].detail) == said else {}
         if said in row:
             known = found[row[said]]
-            found[row[said]] = replace(known, count=known.count + 1, last=moment.time)
+            found[row[said]] = replace(known, count=known.count + moment.count, last=moment.last or moment.time)
         else:
             row[said] = len(found)
             found.append(moment)
@@ -125,6 +125,8 @@ def _moment(line: HistoryEvent, workload: str) -> Moment:
         detail=_detail(line, workload),
         what=line.what,
         cost=line.cost,
+        count=line.count,
+        last=line.last_time,
     )
 
 
@@ -217,13 +219,16 @@ def folded(lines: Iterable[HistoryEvent]) -> list[Repeated]:
     found: dict[int, Repeated] = {}
     newest: dict[_Said, int] = {}
     for place, line in enumerate(lines):
-        said = _said(line)
+        said, first = _said(line), line.time
         before = newest.get(said)
         known = found[before] if before is not None else None
-        if before is None or known is None or line.time - known.line.time > WITHIN:
-            found[place] = Repeated(line, 1, line.time)
+        if line.count > 1:
+            # The history has it once for all times.
+            line = replace(line, time=line.last_time)
+        if before is None or known is None or first - known.line.time > WITHIN:
+            found[place] = Repeated(line, line.count, first)
         else:
             del found[before]
-            found[place] = Repeated(line, known.count + 1, min(known.first, line.time))
+            found[place] = Repeated(line, known.count + line.count, min(known.first, first))
         newest[said] = place
     return list(found.values())

@@ -80,6 +80,6 @@ def ended(state: Path) -> list[str]:
     with closing(sqlite3.connect(state / "history.db")) as db:
         [(session, end, flushed, recovered)] = db.execute("select id, ended, flushed, recovered from sessions")
         assert (end is not None, end == flushed, recovered) == (True, True, None)
-        (lines,) = db.execute("select count(*) from events where session = ?", (session,)).fetchone()
+        (lines,) = db.execute("select sum(events) from event_totals where session = ?", (session,)).fetchone()
         assert lines > 0
         return [outcome for (outcome,) in db.execute("select outcome from audit where outcome = 'sent' order by n")]

@@ -19,6 +19,15 @@ def test_twenty_times_the_same_is_one_line_with_a_count_at_the_last_time() -> No
     assert folded(lines)[0].span == 38 * SECOND
 
 
+def test_an_event_that_the_history_has_once_counts_as_often_as_it_occurred() -> None:
+    stored = [line(0, count=5, last_time=START + 8 * SECOND), line(9 * SECOND), line(9 * SECOND, message="other")]
+    assert folded(stored) == [Repeated(stored[1], 6, START), Repeated(stored[2], 1, START + 9 * SECOND)]
+    last = line(8 * SECOND, count=5, last_time=START + 8 * SECOND)
+    assert folded(stored[:1]) == [Repeated(last, 5, START)]
+    moments = [(one.time - START, one.count, one.last - START) for one in timeline(world([]), "ns/w", stored[:2])]
+    assert moments == [(0, 6, 9 * SECOND)]
+
+
 def test_texts_that_alternate_are_folded_each_with_its_like() -> None:
     lines = [line(second * SECOND, message=f"{2 + second % 2} more needed") for second in range(6)]
     assert folded(lines) == [Repeated(lines[4], 3, START), Repeated(lines[5], 3, START + SECOND)]

@@ -9,15 +9,18 @@ cluster meanwhile is read from the history that the console kept. Prints
 import json
 import re
 import shlex
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.store import queries
+from gpuconsole.store.schema import open_for_reading
 from tests.tools.terminal import Terminal
 
 SIZES = ((120, 36), (80, 24))
@@ -149,16 +152,14 @@ def press_all(session: Session, terminal: Terminal) -> tuple[int, list[str]]:
 
 def counts(state: Path) -> dict[str, int]:
     """What the history says that happened."""
-    questions = {
-        "borrowed": "what = 'admitted' and borrowed > 0",
-        "preempted": "what = 'preempted'",
-        "gangPending": "what = 'gang-waiting'",
+    questions: dict[str, Callable[[HistoryEvent], bool]] = {
+        "borrowed": lambda line: line.what is HistoryEventKind.ADMITTED and line.borrowed > 0,
+        "preempted": lambda line: line.what is HistoryEventKind.PREEMPTED,
+        "gangPending": lambda line: line.what is HistoryEventKind.GANG_WAITING,
     }
-    with closing(sqlite3.connect(f"file:{state / 'history.db'}?mode=ro", uri=True)) as history:
-        return {
-            name: int(history.execute(f"select count(*) from events where {where}").fetchone()[0])
-            for name, where in questions.items()
-        }
+    with closing(open_for_reading(state / "history.db")) as db:
+        lines = [line for one in queries.recordings(db) for line in queries.events(db, one.id, 0, queries.ENDLESS)]
+    return {name: sum(map(question, lines)) for name, question in questions.items()}
 
 
 def drive(columns: int, lines: int) -> bool:
