@@ -87,6 +87,7 @@ class HistoryPipeline:
             self.failed = clean(f"costs and time travel: {type(error).__name__}: {error}")
 
     def _evaluate(self, events: Sequence[Event], now: Time, seen: Visibility) -> None:
+        is_first = self._consumers is None
         consumers = self._consumers if self._consumers is not None else self._begin(events, now)
         state, costs, sampler, changes = consumers
         state.seen = seen
@@ -117,7 +118,14 @@ class HistoryPipeline:
             rows = costs.drain()
             self._rows_drained, self._drained = len(rows), state.time
             self._recorder.add_costs(rows)
-        changes.add([event for event in events if not _is_telemetry(event)], time=state.time, seen=seen)
+        recorded = [event for event in events if not _is_telemetry(event)]
+        if is_first and state.time - self._begun >= MINUTE:
+            # A fast simulation passes many minutes before the first write; its start can be shown, too.
+            initial = [event for event in recorded if event.time <= self._begun]
+            changes.add(initial, time=self._begun, seen=seen)
+            self._recorder.add_changes(*changes.flush())
+            recorded = [event for event in recorded if event.time > self._begun]
+        changes.add(recorded, time=state.time, seen=seen)
         self._recorder.add_changes(*changes.flush())
 
     def _begin(self, events: Sequence[Event], now: Time) -> "_Consumers":

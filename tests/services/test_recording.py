@@ -98,6 +98,16 @@ def test_the_cluster_is_rebuilt_as_it_was_at_each_time_that_was_written(recorded
             assert objects_of(rebuilt) == objects_of(snapshot)
 
 
+def test_the_start_of_a_fast_simulation_can_be_shown(recorded: Recorded) -> None:
+    start = open_simulation(OpenRequest()).simulation
+    recorded.run(1)
+    assert recorded.console.time_travel is not None
+    assert recorded.console.time_travel.recording().first == recorded.start
+    first = recorded.console.time_travel.cluster(recorded.start).snapshot
+    assert first.time == recorded.start
+    assert {node.name for node in first.nodes.all()} == {node.name for node in start.snapshot().nodes.all()}
+
+
 def test_the_settings_of_the_schedulers_are_recorded_so_that_analyses_of_the_past_use_them(recorded: Recorded) -> None:
     end = recorded.run(1)
     with open_for_reading(recorded.recorder.path) as db:
