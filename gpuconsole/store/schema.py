@@ -377,7 +377,7 @@ def history_errors(path: Path) -> Iterator[None]:
     except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
         raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error
-    except (ValueError, LookupError, TypeError, ArithmeticError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         # A value or a column that no version of gpuconsole writes.
         problem = f"the database is damaged ({type(error).__name__}: {clean(str(error), 200)})"
         raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error

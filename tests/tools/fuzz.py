@@ -27,9 +27,15 @@ import yaml
 from click.testing import CliRunner
 
 from gpuconsole.cli import _status
+from gpuconsole.insight.cost.allocation import CostHour, CostKind, CostOwner
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
+from gpuconsole.insight.series import QueueSample, Samples, SeriesKind
+from gpuconsole.model.change_log import ChangeLogWriter
+from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind, KueueEvent
+from gpuconsole.model.state import ClusterState
 from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.ui.theme import ThemeError, load_themes
 from tests.support.sample_manifests import DOCUMENTS
@@ -224,7 +230,9 @@ def kinds(scratch: Path) -> dict[str, Kind]:
         "history": Kind(
             [_history(scratch)], "history.db",
             [("preemptions", "--history"), ("forecast", "--check", "--history"), ("preemptions", "{subject}", "--history"),
-             ("preemptions", "--history", "-o", "json")], None, {"GPUCONSOLE_STATE_DIR": "{folder}"}),
+             ("preemptions", "--history", "-o", "json"), ("history", "info"), ("history", "check"),
+             ("history", "export", "events"), ("history", "export", "series", "-o", "jsonl"), ("history", "export", "costs"),
+             ("history", "prune"), ("at", "-0s", "slots"), ("cost", "--history", "{folder}/history.db")], None, {"GPUCONSOLE_STATE_DIR": "{folder}"}),
         "config.yaml": Kind(
             [_CONFIG.encode()], "config.yaml", [("shares", small), ("--help",), ("forecast", "--check", "--history"), ("snapshot", "save", "{folder}/saved.json", small),
              ("risk", small, "--runs", "1", "--horizon", "5m"), ("simulate", small, "--until", "1m")],
@@ -309,6 +317,16 @@ def _history(scratch: Path) -> bytes:
         [PastEstimate(workload="team/job", asked_at=1, median=2, interval=Interval(1, 3), started=2)]
     )
     recorder.audit(1, "command", "sent", "")
+    owner = CostOwner(kind=CostKind.WORKLOAD, workload="team/job", team="team", gpu_type="l4")
+    recorder.add_costs([CostHour(owner=owner, hour=0, gpu_seconds=60.0, used_usd=1.5)])
+    queue = QueueSample(kind=SeriesKind.QUEUE, name="q", nominal=8.0, used=4.0)
+    for minute in (1, 61):
+        recorder.add_samples(Samples(time=minute * MINUTE, span=MINUTE, queues=(queue,), evictions={"Preempted": 1}))
+    changes = ChangeLogWriter(ClusterState(1))
+    changes.add([Applied(1, Namespace(name="team"))])
+    recorder.add_changes(*changes.flush())
+    changes.add([Applied(2 * MINUTE, Namespace(name="other"))])
+    recorder.add_changes(*changes.flush())
     recorder.close()
     return (scratch / "h.db").read_bytes()
 
