@@ -50,6 +50,12 @@ def date_and_clock(time: Time) -> str:
     return f"{moment:%a} {moment.day} {moment:%b %H:%M:%S}"
 
 
+def date_and_minute(time: Time) -> str:
+    """Date and time in UTC, without seconds: `5 Jan 09:14`."""
+    moment = _EPOCH + timedelta(microseconds=time)
+    return f"{moment.day} {moment:%b %H:%M}"
+
+
 def amount(resource: str, value: int) -> str:
     """An amount of a resource in at most about six characters: `8`, `1.5k`, `512Gi`, `32` CPUs."""
     if resource == CPU:

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.preemption.history import PreemptionStats, preemption_stats, rows
-from gpuconsole.model.clock import MINUTE, SECOND
+from gpuconsole.insight.series import QueueSample, SeriesKind
+from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND
 from gpuconsole.model.events import (
     CandidateVerdict,
     ConsideredCandidate,
@@ -12,10 +13,12 @@ from gpuconsole.model.events import (
     HistoryEventKind,
     PreemptionTrace,
 )
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import painted, plain
-from gpuconsole.ui.screens.preemptions import PreemptionsScreen, count_lines
+from gpuconsole.ui.screens.preemptions import PreemptionsScreen, count_lines, window_line
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.widgets.textpane import TextPane
+from gpuconsole.ui.widgets.trends import WHOLE_CLUSTER, Trend, TrendWindow
 from tests.support.console_clusters import HOSTILE, NOW, history, org_cohort, recorded, running
 from tests.support.console_stage import SIZES, staged
 
@@ -52,6 +55,28 @@ async def test_names_have_room_where_the_terminal_is_narrow() -> None:
             "vision/detect-182",
             "priority",
         ]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_preemptions_of_several_days_have_their_date(size: tuple[int, int]) -> None:
+    lines = [preempted("ranking/rank-108", "vision/detect-182", 3 * DAY), preempted("llm/tune", "llm/rlhf", MINUTE)]
+    async with staged(recorded(org_cohort(), lines), size) as stage:
+        await stage.press("6")
+        assert fmt.date_and_minute(NOW - 3 * DAY) in stage.line("ranking/rank")
+        assert fmt.date_and_minute(NOW - MINUTE) in stage.line("llm/tune")
+
+
+def test_a_window_with_more_preemptions_than_are_listed_says_whose_the_totals_are() -> None:
+    window = TrendWindow("last 7 d", "7 d", 7 * DAY, HOUR)
+    sample = QueueSample(kind=SeriesKind.CLUSTER, name="", preempted=1_267)
+    trend = Trend(series=WHOLE_CLUSTER, window=window, end=NOW, samples=((NOW - HOUR, sample),))
+    for listed, totals in (
+        (500, "1,267 preemptions; newest 500: 220.9 GPU-h lost, $514.21"),
+        (499, "499 preemptions, 220.9 GPU-h lost, $514.21"),
+    ):
+        stats = PreemptionStats(preemptions=listed, lost_gpu_hours=220.9, cost=514.21)
+        line = plain(window_line(stats, window, trend))
+        assert (line.startswith(" Last 7 d  "), line.endswith(f"  {totals}")) == (True, True), line
 
 
 async def test_counts_sum_up_and_name_who_was_hit_most_often() -> None:

@@ -23,7 +23,7 @@ from gpuconsole.insight.preemption.history import (
     whose,
 )
 from gpuconsole.insight.tables import counted
-from gpuconsole.model.clock import format_span
+from gpuconsole.model.clock import DAY, format_span
 from gpuconsole.model.devices import short_amount
 from gpuconsole.model.events import (
     CandidateVerdict,
@@ -151,9 +151,16 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
 """Columns of the table. LOST is in GPU-hours; TERMINATION is the time from the preemption until the victim was gone."""
 
 
+WHEN_BY_DATE: Column[PreemptionRow] = Column(
+    "WHEN", lambda row: fmt.date_and_minute(row.time), id="age", width=12, sort=lambda row: row.time, down=True
+)
+
+
 def preemption_columns(rows: Sequence[PreemptionRow]) -> tuple[Column[PreemptionRow], ...]:
-    """Return the columns for these rows, with a wider GPU column if some amounts are not GPUs."""
-    return with_room_for_units(PREEMPTIONS, (row.unit for row in rows))
+    """Return the columns for these rows: dates if they are of several days, more room if amounts are not GPUs."""
+    is_one_day = len({row.time // DAY for row in rows}) <= 1
+    columns = PREEMPTIONS if is_one_day else (WHEN_BY_DATE, *PREEMPTIONS[1:])
+    return with_room_for_units(columns, (row.unit for row in rows))
 
 
 MOST = 500
@@ -298,12 +305,18 @@ COLUMNS = 40
 
 
 def window_line(found: PreemptionStats, window: TrendWindow, trend: Trend | None) -> Painted:
-    """Return the line above the table: the window, the curve of recorded preemptions, and the listed totals."""
+    """Return the line above the table: the window, the curve of recorded preemptions, and the listed totals.
+
+    If more are recorded than are listed, the totals are those of the newest ones, and the line says so.
+    """
     curve_of: Painted = ()
     if trend is not None and trend.samples:
         values = binned(trend, COLUMNS, lambda one: float(one.preempted), sum, absent=0.0)
         curve_of = ((curve(values, highest(values)), "victim"), ("  ", ""))
-    totals = f"{counted(found.preemptions, 'preemption')}, {_lost(found, found.preemptions, ' lost')}"
+    lost = _lost(found, found.preemptions, " lost")
+    totals = f"{counted(found.preemptions, 'preemption')}, {lost}"
+    if trend is not None and found.preemptions >= MOST and trend.preempted > found.preemptions:
+        totals = f"{counted(trend.preempted, 'preemption')}; newest {found.preemptions:,}: {lost}"
     return ((f" {window.name.capitalize()}  ", "title"), *curve_of, (totals, ""))
 
 
