@@ -45,9 +45,66 @@ PACKING_TESTS = ("tests/scheduling/kube/test_packing.py",)
 SIM_TESTS = ("tests/sim",)
 COST = "gpuconsole/insight/cost"
 COST_TESTS = ("tests/insight/test_cost_allocation.py",)
+STORE_TESTS = ("tests/store",)
 CHANGE_LOG_TESTS = ("tests/model/test_change_log.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "history: what was written while a question was asked is counted twice",
+        "gpuconsole/store/queries.py",
+        "for at, n in enumerate(block.numbers) if n >= first]",
+        "for at, n in enumerate(block.numbers) if n > 2**62]",
+        STORE_TESTS,
+    ),
+    Mutant(
+        "history: a repeated pending event that was written is not counted",
+        "gpuconsole/store/recorder.py",
+        "self._repeats[number] = (counted.count, counted.last_time)",
+        "pass",
+        STORE_TESTS,
+    ),
+    Mutant(
+        "history: a pending event is repeated although the workload was admitted meanwhile",
+        "gpuconsole/store/recorder.py",
+        "self._pending.pop(subject, None)",
+        "pass",
+        STORE_TESTS,
+    ),
+    Mutant(
+        "history: costs of the same hour replace each other",
+        "gpuconsole/store/writer.py",
+        "{one} = {one} + excluded.{one}",
+        "{one} = excluded.{one}",
+        STORE_TESTS,
+    ),
+    Mutant(
+        "history: changes after lost ones are appended to the old checkpoint",
+        "gpuconsole/store/recorder.py",
+        "self._writer.break_change_log()",
+        "pass",
+        STORE_TESTS,
+    ),
+    Mutant(
+        "retention: a simulation is as old as its own clock says",
+        "gpuconsole/store/retention.py",
+        'if mode.lower() != "live":',
+        "if False:",
+        STORE_TESTS,
+    ),
+    Mutant(
+        "retention: the checkpoint that newer changes need is deleted",
+        "gpuconsole/store/retention.py",
+        " where later.recording = checkpoints.recording and later.id > checkpoints.id),",
+        " where later.recording = checkpoints.recording and later.id >= checkpoints.id),",
+        STORE_TESTS,
+    ),
+    Mutant(
+        "retention: texts that kept costs use are deleted",
+        "gpuconsole/store/retention.py",
+        "where kept = 0 and used < ?",
+        "where used < ?",
+        STORE_TESTS,
+    ),
     Mutant(
         "change log: changes at the end of a batch and later ones are combined",
         "gpuconsole/model/change_log.py",
