@@ -11,6 +11,7 @@ from gpuconsole.cli.answering import CommandAnswer, Origin, document
 from gpuconsole.cli.options import OpenRequest, configured
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.series import Samples, hourly
+from gpuconsole.insight.tables import seconds
 from gpuconsole.insight.weekly_report import WEEK, WeekData, week_begin, week_of, weekly_report
 from gpuconsole.model.clock import HOUR, MINUTE, Time, format_time
 from gpuconsole.services.status import ConsoleMode
@@ -50,7 +51,7 @@ LAST = "last"
 def command(week: str, history: Path | None, recording: int | None, output: str) -> int:
     """Report on a week of a recorded cluster, compared with the week before.
 
-    The report has utilization, waits by team and size, preemptions and lost work, idle GPUs by owner, cost and
+    The report has utilization, waits by team and size, preemptions and lost work, unused GPUs by owner, cost and
     anti-patterns. Weeks begin on Monday, 00:00 UTC. The cluster is recorded by the console, or by `gpuconsole record`.
     """
     file = history or configured(OpenRequest())[1].newest_history_file
@@ -62,8 +63,10 @@ def command(week: str, history: Path | None, recording: int | None, output: str)
         report = weekly_report(week_data(db, chosen, begin), week_data(db, chosen, begin - WEEK))
     match output:
         case "json":
-            answer = CommandAnswer(kind="weekly-report", body=report, lines=(), version=VERSION)
-            click.echo(msgspec.json.format(msgspec.json.encode(document(_origin(chosen), answer)), indent=1).decode())
+            times = {"begin": format_time(report.begin), "end": format_time(report.end)}
+            body = {**msgspec.to_builtins(report), **times}
+            answer = CommandAnswer(kind="WeeklyReport", body=body, lines=(), version=VERSION)
+            click.echo(msgspec.json.format(msgspec.json.encode(document(_origin(chosen), answer)), indent=2).decode())
         case "html":
             click.echo("\n".join(as_html(report, chosen.source)))
         case _:
@@ -98,7 +101,7 @@ def _begin(week: str, chosen: Recording) -> Time:
     except ValueError as error:
         raise UsageError(f"--week: {error}") from error
     if not first <= begin <= last:
-        recorded = f"{format_time(chosen.first)} to {format_time(chosen.last)}"
+        recorded = f"{seconds(chosen.first)} to {seconds(chosen.last)}"
         raise UsageError(
             f"--week {week}: nothing is recorded then; {chosen.source} is recorded from {recorded}"
             f" ({week_of(chosen.first)} to {week_of(chosen.last)})"

@@ -501,6 +501,9 @@ def _idle_while_pending(week: WeekData) -> _Found:
         idle += unused
         hours += unused > 0
     if total and idle > IDLE_WHILE_PENDING * total:
+        booked = _unallocated(week)
+        # The first and the last hour may be recorded in part.
+        idle = min(idle, booked) if booked is not None else idle
         share = f"{100 * idle / total:.0f}% of the GPU time"
         text = f"{idle:,.0f} GPU-hours ({share}) were idle in {hours} hours in which workloads were pending"
         yield AntiPatternCode.FRAGMENTATION, "cluster", text
@@ -522,6 +525,6 @@ def _notes(this: WeekData, before: WeekData) -> tuple[str, ...]:
             part = "not all events" if week.has_events else "no events"
             notes.append(
                 f"The history has {part} of {name}, so waits by team and size, pairs of queues and lost GPU-hours"
-                " are incomplete; the setting history.raw says how long events are kept."
+                " are incomplete; the setting history.raw_days says how long events are kept."
             )
     return tuple(notes)

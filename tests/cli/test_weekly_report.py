@@ -42,7 +42,7 @@ def test_the_report_has_a_section_for_each_question(gpuconsole: Line, history: P
         "## Waits by team",
         "## Waits by size",
         "## Preemptions and lost work",
-        "## Idle GPUs by owner",
+        "## Unused GPUs by owner",
         "## Cost",
         "## Anti-patterns",
     ]
@@ -54,12 +54,13 @@ def test_the_json_document_adds_up_to_what_was_recorded(gpuconsole: Line, histor
     done = gpuconsole("report", "--week", "2026-W02", "-o", "json", "--history", history)
     found = json.loads(done.out)
     assert (found["kind"], found["version"], found["source"], found["mode"]) == (
-        "weekly-report",
+        "WeeklyReport",
         1,
         "org-cohort",
         "recorded",
     )
     report = found["answer"]
+    assert (report["begin"], report["end"]) == ("2026-01-05T00:00:00Z", "2026-01-12T00:00:00Z")
     with earlier_sessions(history) as db:
         (recording,) = queries.recordings(db)
         rows = queries.cost_hours(db, recording.id, BEGIN, BEGIN + WEEK)

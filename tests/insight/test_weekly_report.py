@@ -288,3 +288,13 @@ def test_gpus_that_are_idle_while_work_is_pending_are_a_finding() -> None:
             repeated=False,
         ),
     )
+
+
+def test_the_idle_hours_of_a_finding_are_at_most_those_of_the_cost() -> None:
+    """Of an hour that is recorded in part, the samples know only the mean."""
+    idle = CostHour(owner=CostOwner(kind=CostKind.IDLE), hour=BEGIN, gpu_seconds=5 * 3600.0, idle_usd=5.0)
+    samples = [hour(BEGIN + number * HOUR, pending_gpus=3.0) for number in range(2)]
+    found = weekly_report(WeekData(begin=BEGIN, samples=samples, costs=[idle]), EMPTY_BEFORE)
+    assert [one.text for one in found.findings] == [
+        "5 GPU-hours (31% of the GPU time) were idle in 2 hours in which workloads were pending"
+    ]

@@ -43,7 +43,7 @@ def sections(report: WeeklyReport) -> tuple[Section, ...]:
                 _row("Cost", (report.total_cost_usd,), fmt.money),
                 _row("Preemptions", (report.preemptions.preemptions,), _count),
                 _row("Cost of lost work", (report.preemptions.lost_usd,), fmt.money),
-                _row("GPU-hours not allocated", (report.idle_unallocated_gpu_hours,), _amount),
+                _row("Idle GPU-hours", (report.idle_unallocated_gpu_hours,), _amount),
             ),
             sentences=(f"From {seconds(report.begin)} to {until}, compared with the week before.", *report.notes),
         ),
@@ -103,11 +103,11 @@ def sections(report: WeeklyReport) -> tuple[Section, ...]:
             sentences=("Rows with ← count preemptions by queue: victim ← preemptor.",),
         ),
         Section(
-            title="Idle GPUs by owner",
+            title="Unused GPUs by owner",
             heads=(
                 "Team",
                 *_pair("Allocated GPU-hours"),
-                *_pair("Idle GPU-hours"),
+                *_pair("Unused GPU-hours"),
                 *_pair("Utilization"),
                 *_pair("Cost of underutilized GPUs"),
             ),
@@ -121,7 +121,10 @@ def sections(report: WeeklyReport) -> tuple[Section, ...]:
                 )
                 for one in report.idle
             ),
-            sentences=("Idle GPU-hours are allocated and measured, but not used. A dash means: not measured.",),
+            sentences=(
+                "Unused GPU-hours: allocated GPU-hours × (100% − measured utilization). A dash means: not measured.",
+                "Idle GPUs, which are not allocated, are below Cost.",
+            ),
         ),
         Section(
             title="Cost",
