@@ -20,11 +20,11 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.gpus.models import Groups
 from gpuconsole.model.telemetry import GpuMetric
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.gpu_cell_style import GPU_GLYPHS, word_of
-from gpuconsole.ui.gpu_cell_style import GPU_GLYPHS as CELLS
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, Piece, join
 from gpuconsole.ui.table_model import Column
+from gpuconsole.ui.widgets.gpumap import GPU_GLYPHS, word_of
+from gpuconsole.ui.widgets.gpumap import GPU_GLYPHS as CELLS
 
 
 def health(row: GpuRow) -> Cell:

@@ -20,11 +20,11 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.ui.answers.sharing import slots_lines
-from gpuconsole.ui.gpu_cell_style import ColourBy, GpuCellStyle
 from gpuconsole.ui.paint import Cell, painted
 from gpuconsole.ui.queue_table import GPUS, tree_rows, used_cell
 from gpuconsole.ui.screens.dashboard import gpu_lines, waiting_lines
 from gpuconsole.ui.screens.nodes import totals
+from gpuconsole.ui.widgets.gpumap import ColourBy, GpuCellStyle
 from gpuconsole.ui.workload_table import WorkloadRows
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-3g.40gb"

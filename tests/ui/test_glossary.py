@@ -10,7 +10,6 @@ import pytest
 
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.workloads import WorkloadPhase
-from gpuconsole.ui import gpu_cell_style
 from gpuconsole.ui.screens.help import (
     GlossaryScreen,
     HelpScreen,
@@ -22,6 +21,7 @@ from gpuconsole.ui.screens.help import (
     parse_terms,
 )
 from gpuconsole.ui.screens.preemptions import SHORT
+from gpuconsole.ui.widgets import gpumap
 from gpuconsole.ui.workload_table import phase_cell
 from tests.support.console_clusters import busy_org
 from tests.support.console_stage import Stage, staged
@@ -71,7 +71,7 @@ def words() -> Iterator[str]:
         yield str(phase)
         yield phase_cell(phase)[0][0].partition(" ")[2]
     yield from map(str, PendingReason)
-    yield from gpu_cell_style.WORDS.values()
+    yield from gpumap.WORDS.values()
     yield from SHORT.values()
 
 

@@ -9,9 +9,8 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
-from gpuconsole.ui.gpu_cell_style import ColourBy, GpuCellStyle, heat
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.widgets.gpumap import GpuMap
+from gpuconsole.ui.widgets.gpumap import ColourBy, GpuCellStyle, GpuMap, heat
 from tests.support.console_clusters import HOSTILE, NOW, node, org_cohort, pod_on, running, snapshot_of
 
 

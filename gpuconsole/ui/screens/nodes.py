@@ -26,8 +26,6 @@ from gpuconsole.model.devices import WHOLE_GPU, DeviceUnit, added, counted_units
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Handler, Handlers
-from gpuconsole.ui.gpu_cell_style import FREE, GPU_GLYPHS, word_of
-from gpuconsole.ui.gpu_cell_style import GPU_GLYPHS as GLYPHS_OF
 from gpuconsole.ui.messages import FilterChanged
 from gpuconsole.ui.names import called
 from gpuconsole.ui.node_columns import (
@@ -55,7 +53,8 @@ from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
 from gpuconsole.ui.table_model import Column
-from gpuconsole.ui.widgets.gpumap import GpuMap, Legend
+from gpuconsole.ui.widgets.gpumap import FREE, GPU_GLYPHS, GpuMap, Legend, word_of
+from gpuconsole.ui.widgets.gpumap import GPU_GLYPHS as GLYPHS_OF
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, PaneState, StatusLine
 

@@ -13,7 +13,6 @@ from gpuconsole.model.devices import described
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action, Handlers
-from gpuconsole.ui.gpu_cell_style import IN_USE, WORDS
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.screens.background import SnapshotWorker
@@ -21,6 +20,7 @@ from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.nodes import NodeDetailScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.table_model import Column
+from gpuconsole.ui.widgets.gpumap import IN_USE, WORDS
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, share
 
