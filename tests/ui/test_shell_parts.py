@@ -20,13 +20,12 @@ from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Scope
 from gpuconsole.ui.actions.keys import continuations, find, single_keys, spell
 from gpuconsole.ui.app import ViewHistory
 from gpuconsole.ui.paint import GLYPHS, line, plain
-from gpuconsole.ui.screens.dialogs import menu
 from gpuconsole.ui.screens.global_actions import wrong_speed
 from gpuconsole.ui.screens.views import VIEWS
 from gpuconsole.ui.table_model import FilterError, parse_filter
 from gpuconsole.ui.theme import COLOURS, ThemeError, load_theme, load_themes
 from gpuconsole.ui.widgets.command_line import CommandError, parse_command
-from gpuconsole.ui.widgets.dialogs import PaletteEntry, ranked, whole_number
+from gpuconsole.ui.widgets.dialogs import PaletteEntry, menu, ranked, whole_number
 from gpuconsole.ui.widgets.header_footer import engine_words, fit_parts, left_parts, mode, right_part
 from gpuconsole.ui.widgets.painter import bar, gauge, pool, share, spark
 from tests.support.console_clusters import KUEUE

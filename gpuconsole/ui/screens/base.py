@@ -35,11 +35,10 @@ from gpuconsole.ui.actions.keys import continuations, find, spell
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.dialogs import AskingScreen, hints, menu
 from gpuconsole.ui.table_model import FilterError, parse_filter
 from gpuconsole.ui.textual_patches import IgnoreEventsWhilePruning
 from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, CommandLineRead, FilterLine, parse_command
-from gpuconsole.ui.widgets.dialogs import PaletteEntry, Question
+from gpuconsole.ui.widgets.dialogs import AskingScreen, PaletteEntry, Question, hints, menu
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.header_footer import Crumbs, Footer, Header
 from gpuconsole.ui.widgets.painter import PaneState, notice
