@@ -14,7 +14,7 @@ from gpuconsole.ui.screens.objects import QueueDescription, Subject
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen
 from gpuconsole.ui.screens.queues import QueuesScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog
 from gpuconsole.ui.widgets.grid import Grid
 from tests.support.console_clusters import KUEUE, org_cohort, snapshot_of

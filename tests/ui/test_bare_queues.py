@@ -7,8 +7,7 @@ from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import GroupCondition, PodGroup, VolcanoQueue
 from gpuconsole.ui.screens.workload_actions import NO_WORKLOAD
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from gpuconsole.ui.screens.workloads import WorkloadsScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen, WorkloadsScreen
 from gpuconsole.ui.widgets.textpane import TextPane
 from tests.support.console_clusters import HOSTILE, NOW, history, pod_set, recorded
 from tests.support.console_stage import SIZES, staged

@@ -3,7 +3,7 @@
 from gpuconsole.insight.index.queues import QueuePosition, VisibilityPositions
 from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from tests.support.console_clusters import busy_org
 from tests.support.console_stage import staged
 from tests.support.scripted_live_backend import Elsewhere

@@ -18,7 +18,7 @@ from gpuconsole.ui.paint import Painted, painted
 from gpuconsole.ui.screens.dashboard import gpu_lines
 from gpuconsole.ui.screens.nodes import NodeDetailScreen, NodesScreen, totals
 from gpuconsole.ui.screens.whatif import WhatIfScreen
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Prompt
 from gpuconsole.ui.widgets.gpumap import GpuMap
 from tests.support.console_clusters import HOSTILE, busy_org, node, org_cohort, pod_on, recorded, running

@@ -16,7 +16,7 @@ from gpuconsole.model.events import (
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import painted, plain
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen, count_lines, window_line
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.widgets.textpane import TextPane
 from gpuconsole.ui.widgets.trends import WHOLE_CLUSTER, Trend, TrendWindow
 from tests.support.console_clusters import HOSTILE, NOW, history, org_cohort, recorded, running

@@ -9,7 +9,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.ui.node_columns import coverage_text, trend_text, use_text
 from gpuconsole.ui.screens.nodes import NodeDetailScreen
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from tests.support.console_clusters import NOW, org_cohort, recorded, snapshot_of
 from tests.support.console_stage import staged
 

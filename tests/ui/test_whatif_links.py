@@ -16,7 +16,7 @@ from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.names import called
 from gpuconsole.ui.screens.answers import PlanScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.whatif_changes import try_out
 from gpuconsole.ui.widgets.textpane import MARK
 from tests.support.console_clusters import FLAVOR, a_job, busy_org, org_cohort, snapshot_of

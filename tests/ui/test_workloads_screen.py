@@ -13,8 +13,7 @@ from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.base import TextScreen
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
-from gpuconsole.ui.screens.workloads import WorkloadsScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen, WorkloadsScreen
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Prompt
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.textpane import TextPane

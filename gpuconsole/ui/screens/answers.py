@@ -66,7 +66,7 @@ from gpuconsole.ui.screens.base import ConsoleScreen, scrolling
 from gpuconsole.ui.screens.drill import DrillsScreen
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.whatif_changes import WhatIfChange, what_if_with_queue
 from gpuconsole.ui.widgets.grid import Grid

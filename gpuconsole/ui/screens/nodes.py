@@ -51,7 +51,7 @@ from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import table_handlers
 from gpuconsole.ui.screens.node_actions import NodeScreen
 from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.gpumap import FREE, GPU_GLYPHS, GpuMap, Legend, word_of
 from gpuconsole.ui.widgets.gpumap import GPU_GLYPHS as GLYPHS_OF

@@ -40,7 +40,7 @@ from gpuconsole.ui.paint import GLYPHS, Cell, Painted
 from gpuconsole.ui.screens.background import SnapshotWorker, TrendReader
 from gpuconsole.ui.screens.objects import Subject
 from gpuconsole.ui.screens.workload_actions import WorkloadScreen
-from gpuconsole.ui.screens.workload_detail import WorkloadDetailScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.table_model import Column, with_room_for_units
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, PaneState
