@@ -31,7 +31,7 @@ from gpuconsole.model.commands import (
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.ui.job_templates import BY_ID, JobTemplateRequest
-from gpuconsole.ui.screens.editing import difference
+from gpuconsole.ui.screens.objects import difference
 from gpuconsole.ui.yaml_view import as_documents
 from tests.live import stock
 from tests.live.api import Api, Manifest, until

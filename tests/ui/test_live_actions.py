@@ -18,7 +18,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import BY_ID, Scope
 from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.editing import DiffScreen, NotYaml, as_text, difference, read
+from gpuconsole.ui.screens.objects import DiffScreen, NotYaml, as_text, difference, read
 from gpuconsole.ui.screens.pods import ForwardsScreen, LogScreen, wrong_ports
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Prompt
 from tests.support.console_clusters import busy_org, waiting
