@@ -20,9 +20,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from gpuconsole.backends.base import Backend, Clocked, ClusterHealth, Forkable, LiveBackend, Partial
+from gpuconsole.backends.base import (
+    Backend,
+    Clocked,
+    ClusterHealth,
+    Forkable,
+    HasObjectAccess,
+    LiveBackend,
+    ObjectAccess,
+    Partial,
+)
 from gpuconsole.backends.guard import AuditEntry, Guard
-from gpuconsole.backends.object_access import HasObjectAccess, ObjectAccess
 from gpuconsole.errors import HistoryError, NotSupportedError
 from gpuconsole.insight.cost.allocation import DEFAULT_LABELS, CostHour, CostLabels
 from gpuconsole.insight.forecast.backtest import ForecastDifferences

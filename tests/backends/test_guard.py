@@ -97,7 +97,7 @@ def test_only_the_packages_that_open_backends_import_them() -> None:
         str(path.relative_to(root))
         for path in root.rglob("*.py")
         if any(
-            f"gpuconsole.backends{end}" in path.read_text().replace("gpuconsole.backends.object_access", "")
+            f"gpuconsole.backends{end}" in path.read_text().replace("gpuconsole.backends.base", "")
             for end in (".", " import")
         )
     }

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import yaml
 
+from gpuconsole.backends.base import PodAccess, PodOperation
 from gpuconsole.backends.guard import Guard
-from gpuconsole.backends.object_access import PodAccess, PodOperation
 from gpuconsole.errors import ClusterError, ReadOnlyError
 from gpuconsole.model.commands import (
     Command,

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from gpuconsole.backends.base import KubeEvent, LogLine, Manifest, PodAccess
 from gpuconsole.backends.guard import AuditEntry
-from gpuconsole.backends.object_access import KubeEvent, LogLine, Manifest, PodAccess
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind

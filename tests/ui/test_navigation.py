@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from textual import events
 
-from gpuconsole.backends.object_access import KubeEvent
+from gpuconsole.backends.base import KubeEvent
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.widgets.command_line import FilterLine

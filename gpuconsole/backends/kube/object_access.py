@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from gpuconsole.backends.base import KubeEvent, LogLine, Manifest, PodAccess
 from gpuconsole.backends.kube.client import ApiServerConnection, Query, ResponseStream
 from gpuconsole.backends.kube.errors import Refused
 from gpuconsole.backends.kube.permissions import Rights
 from gpuconsole.backends.kube.target import IN_CLUSTER
 from gpuconsole.backends.kube.writes import CommandExecutor, KnownObjects, object_of
-from gpuconsole.backends.object_access import KubeEvent, LogLine, Manifest, PodAccess
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.clock import parse_time
 from gpuconsole.model.commands import Command

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.backends.base import Missing
+from gpuconsole.backends.base import Missing, PodAccess, PodOperation
 from gpuconsole.backends.kube.client import ApiServerConnection
 from gpuconsole.backends.kube.discovery import Served
 from gpuconsole.backends.kube.errors import Cut, Refused, Unreadable
@@ -29,7 +29,6 @@ from gpuconsole.backends.kube.writes import (
     api_requests,
     object_of,
 )
-from gpuconsole.backends.object_access import PodAccess, PodOperation
 from gpuconsole.errors import ClusterError
 from gpuconsole.model.commands import Command, Drain, Edit, Requeue, SetQuota, SetTaint
 

@@ -16,7 +16,7 @@ import msgspec
 import yaml
 from textual.app import ComposeResult
 
-from gpuconsole.backends.object_access import KubeEvent, Manifest, PodAccess, PodOperation
+from gpuconsole.backends.base import KubeEvent, Manifest, PodAccess, PodOperation
 from gpuconsole.insight.index.queues import MetricComparison, QueueMetrics, counted
 from gpuconsole.model.clock import HOUR, SECOND, Time, format_span
 from gpuconsole.model.commands import (

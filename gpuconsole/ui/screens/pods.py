@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from textual.app import ComposeResult
 
-from gpuconsole.backends.object_access import Logs
+from gpuconsole.backends.base import Logs
 from gpuconsole.errors import ConsoleError
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.snapshot import Snapshot
