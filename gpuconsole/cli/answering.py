@@ -35,7 +35,7 @@ from gpuconsole.model.snapshot import Snapshot, Visibility, with_truncated_histo
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario
-from gpuconsole.ui.answers.plan_and_risk import NOTHING, missing_data_lines
+from gpuconsole.ui.answers.cluster_reports import NOTHING, missing_data_lines
 from gpuconsole.ui.names import called
 
 

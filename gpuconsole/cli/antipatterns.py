@@ -11,7 +11,7 @@ from gpuconsole.model.events import Applied
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.telemetry import simulate_metrics
-from gpuconsole.ui.answers.antipatterns import antipatterns_lines
+from gpuconsole.ui.answers.cluster_reports import antipatterns_lines
 
 VERSION = 3
 """Since 2 `utilization` has the averages of the cluster and its teams; since 3 `unit` says what `gpus` counts."""

@@ -8,7 +8,7 @@ from gpuconsole.errors import UsageError
 from gpuconsole.insight.data_gaps import QUOTA
 from gpuconsole.insight.sharing.ledger import ledger
 from gpuconsole.model.clock import format_time
-from gpuconsole.ui.answers.sharing import ledger_lines, without_kueue
+from gpuconsole.ui.answers.cluster_reports import ledger_lines, without_kueue
 
 VERSION = 3
 """Version of the answer in the JSON document."""

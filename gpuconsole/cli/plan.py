@@ -14,7 +14,7 @@ from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for
 from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption, plan
 from gpuconsole.model.clock import HOUR, SECOND, Span
 from gpuconsole.sim.scenario_form import to_change_list
-from gpuconsole.ui.answers.plan_and_risk import plan_lines
+from gpuconsole.ui.answers.cluster_reports import plan_lines
 
 VERSION = 2
 """Version of the answer in the JSON document."""

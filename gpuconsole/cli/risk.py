@@ -21,7 +21,7 @@ from gpuconsole.insight.preemption.risk import (
 )
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import MINUTE, SECOND, Span, format_span, format_time
-from gpuconsole.ui.answers.plan_and_risk import endangered, risk_lines
+from gpuconsole.ui.answers.cluster_reports import endangered, risk_lines
 
 VERSION = 6
 """Version of the answer in the JSON document."""

@@ -8,7 +8,7 @@ from gpuconsole.insight.data_gaps import TURNS
 from gpuconsole.insight.index.engine_queues import engine_shares
 from gpuconsole.insight.sharing.fair_shares import shares
 from gpuconsole.model.clock import format_time
-from gpuconsole.ui.answers.sharing import shares_lines
+from gpuconsole.ui.answers.cluster_reports import shares_lines
 
 VERSION = 2
 """Version of the answer in the JSON document."""

@@ -6,7 +6,7 @@ import msgspec
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
 from gpuconsole.insight.data_gaps import PLACES, IdleBound, bound_of_idle, missing_for_admission
 from gpuconsole.insight.sharing.slots import slots
-from gpuconsole.ui.answers.sharing import slots_lines, starts_unknown
+from gpuconsole.ui.answers.cluster_reports import slots_lines, starts_unknown
 
 VERSION = 4
 """Since 4 every row has a unit, and the largest gang its limits; `divided` is gone, since all units are counted."""

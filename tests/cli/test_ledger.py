@@ -4,7 +4,7 @@ import json
 
 from gpuconsole.insight.sharing.ledger import LoanLedger, Starving
 from gpuconsole.model.resources import GPU
-from gpuconsole.ui.answers.sharing import ledger_lines
+from gpuconsole.ui.answers.cluster_reports import ledger_lines
 from tests.support.command_line import Line
 
 

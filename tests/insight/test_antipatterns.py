@@ -16,7 +16,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.model.workloads import Condition
-from gpuconsole.ui.answers.antipatterns import antipatterns_lines
+from gpuconsole.ui.answers.cluster_reports import antipatterns_lines
 from tests.support.snapshots import A100, START, cluster_queue, node, pod, running, waiting, world
 
 TWO_DOLLARS = Prices(gpu_hour={}, other=2.0)

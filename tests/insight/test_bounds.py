@@ -18,8 +18,7 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot, SnapshotFile, Visibility, VisibilityGap, decode, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.answers.plan_and_risk import risk_lines
-from gpuconsole.ui.answers.sharing import slots_lines
+from gpuconsole.ui.answers.cluster_reports import risk_lines, slots_lines
 from tests.support.snapshots import node, unseen, world
 
 SIDES = {"nodes": IdleBound.AT_LEAST, "pods": IdleBound.AT_MOST}

@@ -17,7 +17,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build_simulation, load_scenario
-from gpuconsole.ui.answers.antipatterns import antipatterns_lines
+from gpuconsole.ui.answers.cluster_reports import antipatterns_lines
 from gpuconsole.ui.screens.cost import POOLS
 from gpuconsole.ui.workload_text import pod_line
 from tests.insight.test_device_units import KINDS, text

@@ -19,7 +19,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build_simulation, load_scenario
-from gpuconsole.ui.answers.sharing import slots_lines
+from gpuconsole.ui.answers.cluster_reports import slots_lines
 from gpuconsole.ui.paint import Cell, painted
 from gpuconsole.ui.queue_table import GPUS, tree_rows, used_cell
 from gpuconsole.ui.screens.dashboard import gpu_lines, waiting_lines

@@ -24,7 +24,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario_form import read_changes
-from gpuconsole.ui.answers.sharing import ledger_lines
+from gpuconsole.ui.answers.cluster_reports import ledger_lines
 from gpuconsole.ui.screens.drill import coming_lines
 from gpuconsole.ui.screens.node_actions import victims
 from gpuconsole.ui.screens.preemptions import PREEMPTIONS

@@ -15,7 +15,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
-from gpuconsole.ui.answers.sharing import shares_lines
+from gpuconsole.ui.answers.cluster_reports import shares_lines
 from gpuconsole.ui.paint import painted
 from gpuconsole.ui.queue_table import GPUS, tree_rows, used_cell
 from gpuconsole.ui.screens.queues import about

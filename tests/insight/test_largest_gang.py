@@ -18,7 +18,7 @@ from gpuconsole.model.queues import LocalQueue, Quota, ResourceFlavor, StopPolic
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.answers.sharing import slots_lines
+from gpuconsole.ui.answers.cluster_reports import slots_lines
 from gpuconsole.ui.paint import painted
 from gpuconsole.ui.screens.dashboard import gpu_lines
 from gpuconsole.ui.screens.topology import DomainRow

@@ -26,7 +26,7 @@ from gpuconsole.model.resources import CPU, GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.ui.answers.sharing import ledger_lines
+from gpuconsole.ui.answers.cluster_reports import ledger_lines
 from tests.support.snapshots import A100, ORG, START, cluster_queue, cohort, running, waiting, world
 
 NEVER, LOWER, ANY = PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY

@@ -23,7 +23,7 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import MEASURED, Latencies
-from gpuconsole.ui.answers.plan_and_risk import plan_lines
+from gpuconsole.ui.answers.cluster_reports import plan_lines
 from tests.support.sim_cluster import job as batch
 from tests.support.sim_cluster import queue
 from tests.support.snapshots import A100, START, cluster_queue, node, waiting

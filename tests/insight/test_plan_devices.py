@@ -8,7 +8,7 @@ from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.commands import AddNodes, Command, SetQuota, Submit
 from gpuconsole.model.job import Job
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.ui.answers.plan_and_risk import plan_lines
+from gpuconsole.ui.answers.cluster_reports import plan_lines
 from tests.insight.test_device_units import KINDS, Kind, simulation
 
 

@@ -9,7 +9,7 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.session import KueueSession
-from gpuconsole.ui.answers.sharing import shares_lines
+from gpuconsole.ui.answers.cluster_reports import shares_lines
 from tests.support.snapshots import A100, ORG_QUEUES, START, cluster_queue, cohort, node, pod, running, waiting, world
 
 FAIR = KueueConfig(fair_sharing=True)

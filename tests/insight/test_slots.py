@@ -13,7 +13,7 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, QueueingStrategy, Quota, ResourceFlavor, StopPolicy, Topology
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
-from gpuconsole.ui.answers.sharing import slots_lines
+from gpuconsole.ui.answers.cluster_reports import slots_lines
 from tests.support.snapshots import A100, ORG, cluster_queue, node, pod, running, waiting, world
 
 LABELS = {"accelerator": "nvidia-a100-80gb"}

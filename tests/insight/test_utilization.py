@@ -17,7 +17,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
-from gpuconsole.ui.answers.antipatterns import utilization_lines
+from gpuconsole.ui.answers.cluster_reports import utilization_lines
 from gpuconsole.ui.screens.nodes import measured_text
 
 NOW: Time = 1_760_000_000_000_000

@@ -8,7 +8,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.answers.plan_and_risk import AnswerTable, Row, Valued, apart, lines_of
+from gpuconsole.ui.answers.cluster_reports import AnswerTable, Row, Valued, apart, lines_of
 from gpuconsole.ui.screens.answers import TablesScreen, columns
 from gpuconsole.ui.screens.objects import QueueDescription, Subject
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen

@@ -8,7 +8,7 @@ from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.answers.plan_and_risk import AnswerTable, Row
+from gpuconsole.ui.answers.cluster_reports import AnswerTable, Row
 from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen, LongAnswerScreen, TablesScreen, share_height
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid

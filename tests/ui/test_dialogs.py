@@ -7,7 +7,7 @@ import pytest
 from textual import events
 from textual.widgets._toast import Toast, ToastHolder
 
-from gpuconsole.ui.answers.plan_and_risk import AnswerTable, Part, Row
+from gpuconsole.ui.answers.cluster_reports import AnswerTable, Part, Row
 from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.screens.answers import AnswerContext, AnswerScreen
 from gpuconsole.ui.screens.base import ConsoleScreen

@@ -45,21 +45,25 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action, Handlers
-from gpuconsole.ui.answers.antipatterns import antipatterns_lines
-from gpuconsole.ui.answers.plan_and_risk import (
+from gpuconsole.ui.answers.cluster_reports import (
     AnswerTable,
     Part,
     Row,
     Valued,
+    antipatterns_lines,
     apart,
     key_of,
+    ledger_parts,
     missing_data_lines,
     no_data_lines,
     options_of,
     plan_parts,
     risk_parts,
+    shares_parts,
+    slots_parts,
+    starts_unknown,
+    without_kueue,
 )
-from gpuconsole.ui.answers.sharing import ledger_parts, shares_parts, slots_parts, starts_unknown, without_kueue
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen, scrolling
