@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuconsole.backends.kube import discovery, watches
+from gpuconsole.backends.kube import backend, discovery
 from gpuconsole.backends.kube import errors as retrying
 from tests.support import api_documents
 from tests.support.api_server import ApiServer
@@ -80,7 +80,7 @@ def test_a_check_of_forecasts_whose_cluster_is_lost_says_since_when_and_why_and_
     gpuconsole: Line, cluster: ApiServer, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     timer = threading.Timer(1.0, cluster.misbehave, (ANSWERS[fault],))
-    monkeypatch.setattr(watches, "BEHIND", 0.5)
+    monkeypatch.setattr(backend, "BEHIND", 0.5)
     timer.start()
     check = ("forecast", "--check", "--for", "3s", "--every", "200ms")
     result = gpuconsole(*check, "--live", "--kubeconfig", cluster.kubeconfig)
