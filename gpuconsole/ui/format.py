@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from gpuconsole.insight.index.largest_gang import LargestGang
+from gpuconsole.insight.index.fragmentation import LargestGang
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Span, Time
 from gpuconsole.model.resources import CPU, GPU, format_quantity, is_binary
 

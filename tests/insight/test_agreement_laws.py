@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.insight.index.largest_gang import SIZES
+from gpuconsole.insight.index.fragmentation import SIZES
 from gpuconsole.insight.index.queues import pending, positions
 from gpuconsole.insight.index.quota_tree import NodeKind, every, quota_tree
 from gpuconsole.insight.pending.reasons import PendingReason, code_of

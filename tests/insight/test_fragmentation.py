@@ -3,8 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.index.fragmentation import FlavorSlots, Fragments, TypicalPod, usefulness
-from gpuconsole.insight.index.largest_gang import LargestGang
+from gpuconsole.insight.index.fragmentation import FlavorSlots, Fragments, LargestGang, TypicalPod, usefulness
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.objects import Object

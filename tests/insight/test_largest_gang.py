@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.insight.data_gaps import IdleBound
+from gpuconsole.insight.index.fragmentation import gang_limits, largest
 from gpuconsole.insight.index.gpu_map import gpu_rows
-from gpuconsole.insight.index.largest_gang import gang_limits, largest
 from gpuconsole.insight.index.topology import domains
 from gpuconsole.insight.overview import dashboard, gpu_totals
 from gpuconsole.insight.sharing.slots import slots

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.health.alerts import Alert, AlertKind, alerts
-from gpuconsole.insight.index.largest_gang import LargestGang
+from gpuconsole.insight.index.fragmentation import LargestGang
 from gpuconsole.insight.overview import (
     BINS,
     GpuTotals,

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from gpuconsole.cli.whatif import as_text
 from gpuconsole.insight.cost.rates import node_hourly, nodes_hourly
 from gpuconsole.insight.index.demand import admitted_since
+from gpuconsole.insight.index.fragmentation import gang_limits, largest
 from gpuconsole.insight.index.gpu_map import GpuMapIndex, GpuState, gpu_rows
-from gpuconsole.insight.index.largest_gang import gang_limits, largest
 from gpuconsole.insight.index.pods import NO_PODS_BY_NODE, pods_by_node, updated
 from gpuconsole.insight.overview import gpu_totals
 from gpuconsole.insight.pending.reasons import PendingReason

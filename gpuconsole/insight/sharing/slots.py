@@ -15,9 +15,15 @@ from gpuconsole.insight.data_gaps import IdleBound, missing_for_admission
 from gpuconsole.insight.index.demand import quota_accelerators, quota_unit
 from gpuconsole.insight.index.engine_queues import ENGINES
 from gpuconsole.insight.index.engine_queues import queues as all_queues
-from gpuconsole.insight.index.fragmentation import Usefulness, idle_at_most, slots_of, usefulness, usefulness_at_most
+from gpuconsole.insight.index.fragmentation import (
+    SIZES,
+    Usefulness,
+    idle_at_most,
+    slots_of,
+    usefulness,
+    usefulness_at_most,
+)
 from gpuconsole.insight.index.gpu_map import GpuRow, GpuState, gpu_rows
-from gpuconsole.insight.index.largest_gang import SIZES
 from gpuconsole.insight.index.quota_tree import (
     NodeKind,
     QuotaNode,

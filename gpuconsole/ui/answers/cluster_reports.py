@@ -17,8 +17,7 @@ from gpuconsole.insight.data_gaps import IdleBound
 from gpuconsole.insight.health.antipatterns import AntiPattern, total_per_day
 from gpuconsole.insight.health.telemetry import Utilization
 from gpuconsole.insight.index.engine_queues import RULES, QueueShare
-from gpuconsole.insight.index.fragmentation import FlavorSlots, Fragments, TypicalPod, Usefulness
-from gpuconsole.insight.index.largest_gang import SIZES
+from gpuconsole.insight.index.fragmentation import SIZES, FlavorSlots, Fragments, TypicalPod, Usefulness
 from gpuconsole.insight.preemption.history import summed
 from gpuconsole.insight.preemption.risk import Risk, WorkloadRisk
 from gpuconsole.insight.sharing.fair_shares import CycleHead, Loan, NodeShare, ShareReport

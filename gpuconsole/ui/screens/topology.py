@@ -6,8 +6,8 @@ from functools import cached_property
 
 from textual.app import ComposeResult
 
+from gpuconsole.insight.index.fragmentation import NO_LIMITS, SIZES, GangLimits, LargestGang, gang_limits, largest
 from gpuconsole.insight.index.gpu_map import GpuState
-from gpuconsole.insight.index.largest_gang import NO_LIMITS, SIZES, GangLimits, LargestGang, gang_limits, largest
 from gpuconsole.insight.index.topology import HOST, DomainUsage, domains
 from gpuconsole.model.devices import described
 from gpuconsole.model.snapshot import Snapshot
