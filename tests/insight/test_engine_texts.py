@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.index.unqueued_work import unqueued_work
 from gpuconsole.insight.pending.pending import explain
-from gpuconsole.insight.pending.scheduler_messages import KAI, VOLCANO, read_engine, skipped, writer
+from gpuconsole.insight.pending.reasons import KAI, VOLCANO, read_engine, skipped, writer
 from gpuconsole.insight.pending.unscheduled_pods import group_lines
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.kai import KaiCondition, KaiPodGroup

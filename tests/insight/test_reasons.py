@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason, code_of, dominant, read_kueue
-from gpuconsole.insight.pending.scheduler_messages import read_nodes
+from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason, code_of, dominant, read_kueue, read_nodes
 from gpuconsole.model.resources import GPU
 from tests.support.shared_material import CONFORMANCE, needs_conformance
 

@@ -13,8 +13,9 @@ from gpuconsole.insight.index.demand import quota_unit
 from gpuconsole.insight.index.engine_queues import let_in
 from gpuconsole.insight.index.gangs import PartiallyScheduledGang, gang_key, waiting_gangs
 from gpuconsole.insight.index.pods import quotas_of, refused_pods
-from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason
-from gpuconsole.insight.pending.scheduler_messages import (
+from gpuconsole.insight.pending.reasons import (
+    ParsedReason,
+    PendingReason,
     SchedulerText,
     SchedulerTextKind,
     dominant_text,
