@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from gpuconsole.cli.whatif import as_body, as_text
 from gpuconsole.insight.whatif.answer import TimeRange, in_runs, verdict
-from gpuconsole.insight.whatif.comparison import RUNS, unexplained
 from gpuconsole.insight.whatif.futures import FutureEvents
-from gpuconsole.insight.whatif.whatif import StartShift, WhatIf, what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import RUNS, StartShift, WhatIf, unexplained, what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, MILLISECOND, MINUTE, SECOND, Span, format_tenths
 from gpuconsole.model.commands import Command, Drain, Later, SetActive, SetPriority, Submit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind

@@ -12,8 +12,15 @@ from textual.worker import Worker, get_current_worker
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.insight.whatif.answer import EvictedWorkload, in_runs, in_some_runs, rests_on, verdict
-from gpuconsole.insight.whatif.comparison import RUNS
-from gpuconsole.insight.whatif.whatif import FEASIBLE, QueueChange, StartShift, WhatIf, WhatIfOutcome, WhatIfProgress
+from gpuconsole.insight.whatif.whatif import (
+    FEASIBLE,
+    RUNS,
+    QueueChange,
+    StartShift,
+    WhatIf,
+    WhatIfOutcome,
+    WhatIfProgress,
+)
 from gpuconsole.model.clock import HOUR, Span, Time, format_exactly, format_seconds, format_tenths, parse_span
 from gpuconsole.model.commands import Command, Copy, Later, SetPriority, Submit
 from gpuconsole.model.devices import short_plural
