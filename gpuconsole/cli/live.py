@@ -1,18 +1,20 @@
 """Opens a live cluster: its backend, which reads the API server, with the configured telemetry sources.
 
-The console keeps the backend open; other commands open it with `connected`, and read the cluster once with `look`.
+The console keeps the backend open, and can switch to another context of the kubeconfig; other commands open it with
+`connected`, and read the cluster once with `look`.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuconsole.backends.kube.backend import KubeBackend, wall
 from gpuconsole.backends.kube.client import FIND, SCHEME, RateLimiter, ServiceProxy
-from gpuconsole.backends.kube.target import RequestedCluster, find
+from gpuconsole.backends.kube.target import RequestedCluster, context_names, find
 from gpuconsole.backends.telemetry.dcgm import Exporters
 from gpuconsole.backends.telemetry.feed import Feed, TelemetrySource
 from gpuconsole.backends.telemetry.http import Http, HttpAccess, HttpFetcher
@@ -24,8 +26,10 @@ from gpuconsole.config import Config, TelemetrySettings
 from gpuconsole.errors import ClusterError, UsageError
 from gpuconsole.model.snapshot import Snapshot, only_namespaces_text
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.workers.client import Worker
 
 
 def measure(backend: KubeBackend, request: OpenRequest, settings: TelemetrySettings) -> None:
@@ -148,3 +152,32 @@ def look(backend: KubeBackend, timeout: float = READ_TIMEOUT) -> Snapshot:
             why = sight.lost or "; ".join(sight.unread) or "its API server responds too slowly"
             raise ClusterError(f"could not read the cluster within {timeout:g}s: {why}")
         time.sleep(POLL)
+
+
+Open = Callable[[OpenRequest, Worker | None], Console]
+"""Function that opens a console on a live cluster; it takes over the worker process, if given."""
+
+
+class KubeContexts:
+    """Opens consoles on other contexts of the kubeconfig, with the command-line options of the first one."""
+
+    def __init__(self, request: OpenRequest, open: Open) -> None:
+        self._request = request
+        self._open = open
+        self.namespaces: Collection[str] = request.namespace
+
+    def names(self) -> Sequence[str]:
+        """All contexts of the kubeconfig. Raises UsageError."""
+        return context_names(self._request.kubeconfig)
+
+    def open(self, context: str, namespaces: Collection[str], leaving: Console) -> Console:
+        """Open a console on another context, in which it reads these namespaces; empty for all.
+
+        It takes over the worker process of the console `leaving`, as no process can be started once the screen is
+        drawn.
+        """
+        request = replace(self._request, context=context, namespace=tuple(namespaces))
+        console = self._open(request, leaving.answers.worker)
+        self.namespaces = request.namespace
+        leaving.hand_over()
+        return console

@@ -143,7 +143,7 @@ def _leave_on_signals() -> None:
 
 
 def _contexts(request: OpenRequest, settings: Config) -> "Contexts":
-    from gpuconsole.cli.contexts import KubeContexts
+    from gpuconsole.cli.live import KubeContexts
 
     return KubeContexts(request, partial(_connected, settings))
 

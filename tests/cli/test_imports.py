@@ -55,7 +55,7 @@ def test_the_version_loads_no_model_of_a_cluster() -> None:
 FIRST_SCREEN = """
 import json, sys
 from importlib import import_module
-for name in ("cli.run", "cli.live", "cli.contexts", "backends.kube.backend", "ui.app", "ui.screens.dashboard"):
+for name in ("cli.run", "cli.live", "backends.kube.backend", "ui.app", "ui.screens.dashboard"):
     import_module(f"gpuconsole.{name}")
 print(json.dumps(sorted(sys.modules)))
 """
