@@ -1,9 +1,8 @@
 """Lint: finds errors and likely mistakes in the combination of manifests. Pure."""
 
 from gpuconsole.insight.linting.facts import LintEngines, LintFacts, LintFinding, LintLevel
-from gpuconsole.insight.linting.quotas import lint as lint_quotas
+from gpuconsole.insight.linting.kueue import lint_fitting, lint_provisioning, lint_quotas
 from gpuconsole.insight.linting.schedulers import lint_kai, lint_names, lint_scheduler
-from gpuconsole.insight.linting.workloads import lint_fitting, lint_provisioning
 
 __all__ = ["LintEngines", "LintFacts", "LintFinding", "LintLevel", "lint"]
 
