@@ -14,9 +14,8 @@ from gpuconsole.insight.health.alerts import Alert, alerts
 from gpuconsole.insight.index.demand import claimed, in_units, pod_units, template_units
 from gpuconsole.insight.index.engine_queues import queues
 from gpuconsole.insight.index.fragmentation import Idle, LargestGang, gang_limits, largest
-from gpuconsole.insight.index.gangs import gang_key, waiting_gangs
 from gpuconsole.insight.index.gpu_map import CLAIMS, GpuRow, GpuState, gpu_rows
-from gpuconsole.insight.index.pods import all_refused_pods, pods_by_node
+from gpuconsole.insight.index.pods import all_refused_pods, gang_key, pods_by_node, waiting_gangs
 from gpuconsole.insight.index.queues import QueueCounts, checking, queue_index
 from gpuconsole.insight.index.quota_tree import QuotaNode
 from gpuconsole.insight.pending.reasons import PendingReason

@@ -14,9 +14,8 @@ from gpuconsole.insight.health.antipatterns import low_utilization, monopoly, ov
 from gpuconsole.insight.health.telemetry import GpuAlarm, GpuAlarmRule, alarms
 from gpuconsole.insight.index.capacity import StarvedQueue, StarvedQuota
 from gpuconsole.insight.index.demand import pod_units, template_units
-from gpuconsole.insight.index.gangs import deadlock, gang_key, waiting_gangs
 from gpuconsole.insight.index.gpu_map import GpuRow, GpuState, gpu_rows
-from gpuconsole.insight.index.pods import all_refused_pods, pods_by_node
+from gpuconsole.insight.index.pods import all_refused_pods, deadlock, gang_key, pods_by_node, waiting_gangs
 from gpuconsole.insight.index.queues import checking, queue_index
 from gpuconsole.insight.index.quota_tree import SEVERAL_UNITS, NodeKind, QuotaNode, queues_below, quota_tree
 from gpuconsole.insight.preemption.history import at_least, counts, rows

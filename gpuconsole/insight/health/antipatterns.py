@@ -26,9 +26,9 @@ from gpuconsole.insight.index.capacity import capacity
 from gpuconsole.insight.index.demand import amount_of, quota_accelerators, quota_unit
 from gpuconsole.insight.index.engine_queues import ENGINES, queues, volcano_uses
 from gpuconsole.insight.index.fragmentation import usefulness
-from gpuconsole.insight.index.gangs import deadlock
 from gpuconsole.insight.index.gpu_map import GpuState, gpu_rows
 from gpuconsole.insight.index.gpu_time import gpu_allocations, queue_of
+from gpuconsole.insight.index.pods import deadlock
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, leaves, queues_below, quota_tree
 from gpuconsole.insight.linting import LintEngines, LintFacts, LintFinding, lint
 from gpuconsole.insight.linting.facts import OPEN, placed_by

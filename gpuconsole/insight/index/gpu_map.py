@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.index.demand import CLAIMED, counted_as, pod_gpus
 from gpuconsole.insight.index.demand import held as held_quota
-from gpuconsole.insight.index.gangs import gang_key, waiting_gangs
-from gpuconsole.insight.index.pods import pods_by_node
+from gpuconsole.insight.index.pods import gang_key, pods_by_node, waiting_gangs
 from gpuconsole.insight.sharing.fair_shares import borrowed_parts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import NO_DEVICES

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.index.demand import quota_unit
 from gpuconsole.insight.index.engine_queues import let_in
-from gpuconsole.insight.index.gangs import PartiallyScheduledGang, gang_key, waiting_gangs
-from gpuconsole.insight.index.pods import quotas_of, refused_pods
+from gpuconsole.insight.index.pods import PartiallyScheduledGang, gang_key, quotas_of, refused_pods, waiting_gangs
 from gpuconsole.insight.pending.reasons import (
     ParsedReason,
     PendingReason,
