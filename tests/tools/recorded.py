@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from gpuconsole.backends.kube.decode import DELETED, Decoder, ObjectChanged, ObjectGone
 from gpuconsole.backends.kube.discovery import Served
-from gpuconsole.backends.kube.owner_join import OwnerJoin
+from gpuconsole.backends.kube.events import OwnerJoin
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastChecker, ForecastDifferences, agrees
 from gpuconsole.insight.forecast.decisions import AdmissionFact, facts
 from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, Forecaster

@@ -18,9 +18,9 @@ from gpuconsole.backends.kube.client import PROBE_AFTER, ApiServerConnection, Co
 from gpuconsole.backends.kube.decode import CommandOutcome, Decoder, WatchMessage
 from gpuconsole.backends.kube.discovery import EVENT, Served, discover
 from gpuconsole.backends.kube.errors import with_retries
+from gpuconsole.backends.kube.events import OwnerJoin
 from gpuconsole.backends.kube.kueue_config import KueueHealth, VisibilityClient, engines_of, policy_of
 from gpuconsole.backends.kube.object_access import KubeObjectAccess
-from gpuconsole.backends.kube.owner_join import OwnerJoin
 from gpuconsole.backends.kube.permissions import Permissions, ReadAccess, Rights, read_access
 from gpuconsole.backends.kube.target import RequestedCluster, ResolvedCluster, disable_plugin_prompts
 from gpuconsole.backends.kube.watch import Watch, WatchPhase, WatchTimings
