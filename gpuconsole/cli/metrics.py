@@ -1,28 +1,16 @@
-"""`gpuconsole metrics`: serves Prometheus metrics of a cluster, or of its recorded history.
+"""`gpuconsole metrics`: serves Prometheus metrics of a cluster, or of its recorded history."""
 
-`serve` and its HTTP server are also used by `gpuconsole record --metrics`.
-"""
-
-import socket
-import socketserver
 import sqlite3
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
-from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import click
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.exposition import make_wsgi_app
-from prometheus_client.registry import Collector
 
-from gpuconsole import __version__
+from gpuconsole.cli.headless import ESTIMATES, Listener, ListenerType, run_headless, say, serve, wait_for_signals
 from gpuconsole.cli.options import BUDGETS, OpenRequest, budgets_of, clustered, configured
-from gpuconsole.cli.record import ESTIMATES, Listener, ListenerType, run_headless, say, wait_for_signals
 from gpuconsole.cli.run import HeadlessConsole, log_to, open_console
 from gpuconsole.errors import HistoryError, UsageError
 from gpuconsole.insight.cost.allocation import CostHour
@@ -33,13 +21,11 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.services.metrics import ClusterCollector, Estimates, MetricsSource
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.services.time_travel import recorded_cluster
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import ENDLESS, newest
 from gpuconsole.store.schema import history_errors, open_for_reading
-from gpuconsole.ui.names import called
 
 RENEWED = 15.0
 """Minimum seconds between two reads of a history, as rebuilding a cluster takes up to a second."""
@@ -100,99 +86,6 @@ def _serve_history(source: "RecordedHistory", listen: Listener, budgets: Sequenc
     finally:
         server.close()
     return 0
-
-
-def serve(
-    source: MetricsSource,
-    listener: Listener,
-    budgets: Sequence[Budget],
-    *,
-    estimates: Estimates | None = None,
-    unhealthy: Callable[[], str] = str,
-    unready: Callable[[], str] = str,
-) -> "MetricsServer":
-    """Serve the metrics of a source. Raises UsageError if the address cannot be used.
-
-    `unhealthy` and `unready` return why a probe must fail; empty if it must not.
-    """
-    collector = ClusterCollector(source, version=__version__, job_name=called, estimates=estimates, budgets=budgets)
-    try:
-        return MetricsServer(listener, collector, unhealthy=unhealthy, unready=unready)
-    except OSError as error:
-        raise UsageError(f"cannot serve metrics on {listener}: {error.strerror}; choose another address") from error
-
-
-class MetricsServer:
-    """Serves metrics and the state of this process over HTTP, in threads of its own. Mutates.
-
-    `/metrics` is for Prometheus. `/-/healthy` responds 200 while the process works, even if the cluster cannot be
-    reached, and 503 with the reason if it should be restarted; `/-/ready` responds 200 once the cluster is loaded.
-    """
-
-    def __init__(
-        self,
-        listener: Listener,
-        collector: Collector,
-        *,
-        unhealthy: Callable[[], str] = str,
-        unready: Callable[[], str] = str,
-    ) -> None:
-        """Listen; the functions return a reason, or an empty text. Raises OSError if the address cannot be used."""
-        registry = CollectorRegistry()
-        registry.register(collector)
-        ProcessCollector(registry=registry)
-        self._server = make_server(
-            listener.host,
-            listener.port,
-            _pages(make_wsgi_app(registry), {"/-/healthy": unhealthy, "/-/ready": unready}),
-            _server_class(listener.host),
-            _Handler,
-        )
-        self.listener = Listener(listener.host, self._server.server_port)
-        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def _pages(metrics: WSGIApplication, checks: Mapping[str, Callable[[], str]]) -> WSGIApplication:
-    def respond(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "")
-        if path == "/metrics":
-            return metrics(environ, start)
-        if path in checks:
-            problem = checks[path]()
-            status, text = ("503 Service Unavailable", problem) if problem else ("200 OK", "ok")
-        else:
-            status, text = "404 Not Found", "Metrics are at /metrics, probes at /-/healthy and /-/ready"
-        start(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"{text}\n".encode()]
-
-    return respond
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = 10
-    """Seconds after which a client that sends nothing is disconnected."""
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Requests are not logged."""
-
-
-def _server_class(host: str) -> type[WSGIServer]:
-    class Server(socketserver.ThreadingMixIn, WSGIServer):
-        daemon_threads = True
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-
-        def server_bind(self) -> None:
-            # WSGIServer looks up the name of this machine, which may take long.
-            socketserver.TCPServer.server_bind(self)
-            self.server_name, self.server_port = "localhost", self.server_address[1]
-            self.setup_environ()
-
-    return Server
 
 
 class RecordedHistory:

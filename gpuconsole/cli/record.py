@@ -1,82 +1,33 @@
 """`gpuconsole record`: records the history of a cluster without a screen, and can serve Prometheus metrics.
 
 The recorder is a console without a screen: the same backend, loop and history. It reads the cluster and never changes
-it. `run_headless` is shared with `gpuconsole metrics`. `pull` copies the history of a recorder in the cluster.
+it. `pull` copies the history of a recorder in the cluster.
 """
 
 import hashlib
-import logging
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
 import click
-from msgspec import Struct
 
+from gpuconsole.cli.headless import ESTIMATES, Listener, ListenerType, run_headless, say
 from gpuconsole.cli.options import BUDGETS, OpenRequest, budgets_of, clustered, configured
 from gpuconsole.cli.run import HeadlessConsole, log_to, open_console
 from gpuconsole.config import Config
 from gpuconsole.errors import ClusterError, HistoryError, UsageError
 from gpuconsole.insight.cost.report import Budget
-from gpuconsole.model.clock import format_span
-from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.model.text import clean
-from gpuconsole.services.console import Console
-from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.store.private import OWNER_ONLY_FILE, make_private_file, make_private_folder
 from gpuconsole.store.schema import history_errors, open_for_reading
-
-LOG = logging.getLogger(__name__)
-REPORT = 60.0
-"""Seconds between two status lines on stderr."""
-STALLED = 120.0
-"""Seconds without a tick of the loop after which `/-/healthy` asks for a restart; of a live cluster that cannot be
-reached it does not, because the backend reconnects."""
-
-
-class Listener(Struct, frozen=True):
-    """The address on which metrics are served; an empty host stands for all interfaces."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = self.host or "0.0.0.0"
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
-
-
-class ListenerType(click.ParamType[Listener]):
-    """An address to listen on, `HOST:PORT` or `:PORT` for all interfaces; of IPv6 `[HOST]:PORT`."""
-
-    name = "address"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Listener:
-        if isinstance(value, Listener):
-            return value
-        host, colon, port = str(value).rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or not 0 <= int(port) < 65_536:
-            self.fail(f"{value!r} is not an address; use HOST:PORT, or :PORT for all interfaces", param, ctx)
-        if ":" in host and not (host.startswith("[") and host.endswith("]")):
-            self.fail(f"{value!r}: write an IPv6 address in brackets, as in [::1]:9090", param, ctx)
-        return Listener(host.strip("[]"), int(port))
-
-
-ESTIMATES = click.option(
-    "--estimates",
-    is_flag=True,
-    help="Also compute forecasts, estimated starts and preemption risk, in a worker process (more CPU and memory).",
-)
 
 
 @click.command()
@@ -116,116 +67,6 @@ def command(
     for notice in console.notices:
         say(notice)
     return run_headless(console, recorded, metrics, budgets_of(budgets, settings.cost))
-
-
-def say(text: str) -> None:
-    """Write a line to stderr, with the time; nobody may be reading it."""
-    with suppress(OSError):
-        click.echo(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {clean(text)}", err=True)
-
-
-def wait_for_signals() -> threading.Event:
-    """Return an event that SIGTERM, SIGINT or SIGHUP sets from now on."""
-    stopped = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopped.set()
-
-    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), stop)
-    return stopped
-
-
-def run_headless(
-    console: Console, recorded: Path | None, metrics: Listener | None, budgets: Sequence[Budget] = ()
-) -> int:
-    """Run a console without a screen until SIGTERM, SIGINT or SIGHUP; returns the exit status.
-
-    `recorded` is the file of the history, for the status lines. Raises UsageError if the metrics cannot be served.
-    """
-    stopped = wait_for_signals()
-    serving = ExitStack()
-    try:
-        if metrics is not None:
-            _serve(console, metrics, budgets, serving)
-        console.start()
-        due = time.monotonic() + REPORT
-        while not stopped.wait(max(0.0, due - time.monotonic())):
-            due += REPORT
-            say(status_line(console, recorded))
-        say(f"stopping; {status_line(console, recorded)}")
-    finally:
-        serving.close()
-        console.stop()
-    return 0
-
-
-def status_line(console: Console, recorded: Path | None) -> str:
-    """Return the state of a headless console in one line: its cluster, and what is wrong."""
-    snapshot, status = console.snapshot, console.status
-    parts = ["loading" if status.loading or snapshot is EMPTY else _sizes(console)]
-    if recorded is not None:
-        with suppress(OSError):
-            parts.append(f"history {sum(map(_size, (recorded, Path(f'{recorded}-wal')))) / 1e6:.1f} MB")
-    problems = _problems(status)
-    return "; ".join([*parts, *(f"PROBLEM: {problem}" for problem in problems)])
-
-
-def _sizes(console: Console) -> str:
-    snapshot = console.snapshot
-    return f"{len(snapshot.nodes):,} nodes, {len(snapshot.workloads):,} workloads, {len(snapshot.pods):,} pods"
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.exists() else 0
-
-
-def _problems(status: ConsoleStatus) -> Iterable[str]:
-    if status.stalled:
-        yield status.stalled
-    if status.sight is not None and status.sight.lost:
-        yield f"not connected for {format_span(int(status.age * 1e6))}: {status.sight.lost}"
-    if status.history:
-        yield f"the history is not written: {status.history}"
-    if status.lost_events:
-        yield f"{status.lost_events:,} events are missing in the history"
-    if unseen := status.unseen(()):
-        yield unseen
-
-
-def _serve(console: Console, listener: Listener, budgets: Sequence[Budget], serving: ExitStack) -> None:
-    """Serve the metrics of a console until `serving` is closed."""
-    from gpuconsole.cli.metrics import serve
-    from gpuconsole.services.metrics import BackgroundEstimates
-
-    estimates = BackgroundEstimates(console.answers) if console.answers.foretells else None
-    if estimates is not None:
-        serving.callback(estimates.stop)
-    server = serve(
-        console,
-        listener,
-        budgets,
-        estimates=estimates,
-        unhealthy=lambda: unhealthy(console.status),
-        unready=lambda: unready(console.status),
-    )
-    serving.callback(server.close)
-    say(f"serving metrics of {console.status.source} on {server.listener}/metrics")
-
-
-def unhealthy(status: ConsoleStatus) -> str:
-    """Return why the process should be restarted; empty if it should not."""
-    if status.stalled and status.age > STALLED:
-        return f"the cluster's state has not been renewed for {status.age:.0f} s: {status.stalled}"
-    return ""
-
-
-def unready(status: ConsoleStatus) -> str:
-    """Return why the process does not yet, or no longer, do its work; empty if it does."""
-    if status.loading:
-        return "the cluster is being loaded"
-    return next(iter(_problems(status)), "")
 
 
 UNIT = "gpuconsole-record"

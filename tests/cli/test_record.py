@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpuconsole.cli.headless import unhealthy, unready
 from gpuconsole.cli.metrics import RecordedHistory
 from gpuconsole.cli.options import OpenRequest
-from gpuconsole.cli.record import cluster_name, pull, quote_for_systemd, unhealthy, unready
+from gpuconsole.cli.record import cluster_name, pull, quote_for_systemd
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import ConsoleError, UsageError
