@@ -16,9 +16,8 @@ from gpuconsole.scheduling.kueue.config import KueueConfig, hami_transformations
 from gpuconsole.scheduling.kueue.config import gate_errors as gate_problems
 from gpuconsole.scheduling.kueue.config import parse_gates as parse_gates
 from gpuconsole.scheduling.kueue.config import resolve_gates as resolve_gates
-from gpuconsole.scheduling.kueue.configuration.loading import load_file
+from gpuconsole.scheduling.kueue.configuration.loading import load_file, read_kueue_configuration
 from gpuconsole.scheduling.kueue.configuration.loading import to_kueue_config as policy_of
-from gpuconsole.scheduling.kueue.configuration.reading import read_kueue_configuration
 from gpuconsole.sim.policy import SimPolicy
 
 

@@ -43,9 +43,8 @@ from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.services.time_travel import RecordedCluster
 from gpuconsole.sim import run_times
-from gpuconsole.sim.autoscaling.policy import FixedCapacity
 from gpuconsole.sim.engine import Simulation, policy_of_snapshot
-from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.policy import FixedCapacity, SimPolicy
 from gpuconsole.sim.scenario import START as SCENARIO_START
 from gpuconsole.sim.scenario import Scenario, build_simulation, load_scenario, provisions_by_default
 from gpuconsole.sim.scenario_form import ScenarioError

@@ -21,7 +21,7 @@ from gpuconsole.model.devices import (
     is_counted,
     unit_of,
 )
-from gpuconsole.model.gpus.mig_resources import division_of, part_of_gpu
+from gpuconsole.model.gpus.mig_reconfiguration import division_of, part_of_gpu
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.prices import Prices, gpu_hourly, part_offered

@@ -10,9 +10,9 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from gpuconsole.model.cluster import Pod, QuotaScope, ResourceQuota
+from gpuconsole.model.cluster import PersistentVolumeClaim, Pod, QuotaScope, ResourceQuota
 from gpuconsole.model.devices import EXACT_COUNT, DeviceRequest, ResourceClaim
-from gpuconsole.model.documents.amounts import is_extended
+from gpuconsole.model.documents.reader import is_extended
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.workloads import API_GROUPS
 from gpuconsole.model.labels import Requirement
@@ -29,7 +29,6 @@ from gpuconsole.model.resources import (
     format_quantity,
     largest,
 )
-from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.workloads import Workload
 
 Counted = Pod | Job | Workload | PersistentVolumeClaim | ResourceClaim

@@ -27,15 +27,19 @@ from gpuconsole.model.autoscaling import (
 from gpuconsole.model.clock import SECOND, Time, format_time
 from gpuconsole.model.cluster import (
     CompositePodGroup,
+    CSINode,
     LimitRange,
     Namespace,
     Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
     SchedulingWorkload,
+    StorageClass,
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import Applied, Deleted, HistoryEvent
@@ -53,7 +57,6 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload

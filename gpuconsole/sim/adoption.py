@@ -29,8 +29,6 @@ from gpuconsole.scheduling.kueue.slices import replacement_for
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 from gpuconsole.scheduling.volcano.jobs.states import TASK_INDEX, TASK_SPEC
 from gpuconsole.sim.controllers import (
-    admission_checks,
-    batch_job,
     eviction,
     job_lifecycle,
     jobs,
@@ -39,6 +37,7 @@ from gpuconsole.sim.controllers import (
     reconcile,
     volcano_jobs,
     work,
+    workload_controller,
     workloads,
 )
 from gpuconsole.sim.controllers.admission_plugins import pod_priority
@@ -278,16 +277,16 @@ def _pieces_of_work(
     """
     workload = world.workload(group.workload) if group.workload else None
     part = job.pod_sets[0]
-    total = batch_job.count_pieces(rules, reconcile.parallelism_limit(job, workload))
+    total = work.count_pieces(rules, reconcile.parallelism_limit(job, workload))
     well = [pod for pod in members if pod.phase is PodPhase.SUCCEEDED]
     after = job
     for pod in well:
         piece = labelled_index(pod, part)
         if piece is not None and piece < total:
-            after = batch_job.with_completed_piece(after, piece)
+            after = work.with_completed_piece(after, piece)
     uncounted = len(well) - count_numbers((after.batch.completed,), total)
-    for piece in list(islice(lacking(batch_job.finished_indexes(after), total), max(0, uncounted))):
-        after = batch_job.with_completed_piece(after, piece)
+    for piece in list(islice(lacking(work.finished_indexes(after), total), max(0, uncounted))):
+        after = work.with_completed_piece(after, piece)
     if rules.limit_per_index is not None:
         after = _with_index_failures(after, rules, members)
     if after.batch != job.batch:
@@ -295,7 +294,7 @@ def _pieces_of_work(
     return _store_indexes(
         world,
         existing,
-        with_pod_indexes(existing, job.pod_sets, {part.name: total}, finished=batch_job.finished_indexes(after)),
+        with_pod_indexes(existing, job.pod_sets, {part.name: total}, finished=work.finished_indexes(after)),
     )
 
 
@@ -411,7 +410,7 @@ def create_initial_objects(world: World, objects: Iterable[Object]) -> None:
     for obj in everything:
         if not isinstance(obj, (Job, Workload, Pod)):
             world.put(obj)
-    admission_checks.refresh_active_checks(world)
+    workload_controller.refresh_active_checks(world)
     for queue in list(world.state.table("local_queues").all()):
         jobs.ensure_namespace(world, queue.namespace)
     fresh = []

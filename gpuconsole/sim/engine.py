@@ -4,12 +4,15 @@
 ends when similar work ends, whatever the simulation has planned; nothing arrives except what is submitted to the fork,
 or what its arrival streams draw again; later steps of a scenario are omitted. `write_snapshot` writes the cluster at
 one moment, with the policy, as a Snapshot file; `Simulation.save` keeps timers as well.
+
+`save_world` serializes a simulation with its timers, so that `load_world` continues exactly from the saved state.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import assert_never
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, TypeVar, assert_never
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
@@ -17,28 +20,27 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.model.cooperative import Steps, run_to_end
 from gpuconsole.model.events import Event, HistoryEvent
-from gpuconsole.model.objects import Object
-from gpuconsole.model.snapshot import Snapshot, SnapshotFile, encode
+from gpuconsole.model.objects import TABLES, Object, intern
+from gpuconsole.model.snapshot import Snapshot, SnapshotFile, Visibility, encode
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
-from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.scheduling.kueue.session import KueueSession, SessionState
 from gpuconsole.scheduling.placement import PlacementEngine
-from gpuconsole.sim import adoption, saving, scheduling
+from gpuconsole.scheduling.volcano.jobs.states import DelayedAction
+from gpuconsole.sim import adoption, scheduling
 from gpuconsole.sim.autoscaling import loop
 from gpuconsole.sim.controllers import (
-    admission_checks,
     commands,
-    completion,
     eviction,
     generators,
     job_lifecycle,
     jobs,
     multikueue,
+    nodes,
     object_commands,
     pods,
     reconcile,
-    tas,
     volcano_jobs,
     work,
     workload_controller,
@@ -70,15 +72,16 @@ from gpuconsole.sim.kernel import (
     RunCommands,
     RunPlacement,
     SampleUsage,
+    SavedTimer,
     SyncWorkerClusters,
     Timer,
     VolcanoActionDue,
     WorkEnds,
 )
 from gpuconsole.sim.live_base import LiveBase
-from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.policy import AutoscalerState, SimPolicy
 from gpuconsole.sim.run_times import RunTimes
-from gpuconsole.sim.world import MultiKueueMember, RunningGroup, WorkerCluster, World
+from gpuconsole.sim.world import Dispatch, MultiKueueMember, RunningGroup, WorkerCluster, World
 
 
 def observed_progress(world: World) -> Mapping[str, Span]:
@@ -349,12 +352,12 @@ class Simulation:
 
     def save(self) -> bytes:
         """Serialize the whole simulation; `load` continues exactly from this state."""
-        return saving.save(self._world)
+        return save_world(self._world)
 
     @classmethod
     def load(cls, data: bytes) -> "Simulation":
         """Read the result of `save`. Raises msgspec.ValidationError (or DecodeError) for anything else."""
-        return cls(saving.load(data, cls.load))
+        return cls(load_world(data, cls.load))
 
     def _run_moment(self) -> None:
         run_to_end(self._moment_steps())
@@ -389,14 +392,14 @@ class Simulation:
             case PodsStart():
                 work.start_pods(world, timer.pods)
             case WorkEnds():
-                completion.complete_work(world, timer)
+                workloads.complete_work(world, timer)
             case PodEnds():
                 # All pods that end at this moment end before their jobs are reconciled.
                 work.end_pod_work(world, timer)
                 while (another := world.kernel.pop_pod_ends(world.now)) is not None:
                     work.end_pod_work(world, another)
             case JobDeadline():
-                completion.fail_over_deadline(world, timer)
+                workloads.fail_over_deadline(world, timer)
             case CronDue():
                 generators.run_cron_job(world, timer)
             case RetryWorkloadCreation():
@@ -410,7 +413,7 @@ class Simulation:
             case BackoffEnds():
                 eviction.backoff_ends(world, timer)
             case AnswerRequest():
-                admission_checks.answer_request(world, timer)
+                workload_controller.answer_request(world, timer)
             case VolcanoActionDue():
                 volcano_jobs.run_delayed_action(world, timer)
             case RemoveFinished():
@@ -419,7 +422,7 @@ class Simulation:
                 for order in orders:
                     commands.execute_command(world, order, source)
             case ExamineNode(node):
-                tas.reconcile_node(world, node)
+                nodes.reconcile_node(world, node)
             case JobArrival():
                 object_commands.submit_arrival(world, timer)
             case SyncWorkerClusters():
@@ -458,3 +461,118 @@ def policy_of_snapshot(file: SnapshotFile) -> SimPolicy | None:
     Raises msgspec.ValidationError with the path of what is wrong.
     """
     return msgspec.json.decode(file.policy, type=SimPolicy | None)
+
+
+FORMAT = 4
+_OBJECTS = msgspec.msgpack.Decoder(Object)
+_O = TypeVar("_O", Object, msgspec.Raw)
+
+
+class SavedMember(Struct, frozen=True, kw_only=True):
+    """A worker cluster of a MultiKueue manager, in its saved form."""
+
+    name: str
+    state: bytes
+    lost: Time | None
+
+
+class Saved(Struct, Generic[_O], frozen=True, kw_only=True):
+    """The saved form of a simulation: everything that it needs to continue."""
+
+    format: int = FORMAT
+    policy: SimPolicy
+    seed: int
+    latency_run: int = 0
+    now: Time
+    objects: tuple[_O, ...]
+    """Still encoded when read: `load` decodes and interns one object at a time."""
+    recent: tuple[HistoryEvent, ...]
+    out: tuple[Event, ...]
+    timers: tuple[SavedTimer, ...]
+    groups: tuple[RunningGroup, ...] = field(name="crews")
+    looks: dict[str, Time] = {}
+    delays: dict[str, dict[str, DelayedAction]] = {}
+    births: int
+    cycle_at: Time
+    wake_at: Time | None
+    backoff_at: Time | None
+    sample_at: Time | None
+    deadlock: str
+    admission: SessionState | None
+    members: tuple[SavedMember, ...] = ()
+    dispatches: Mapping[str, Dispatch] = {}
+    placement: tuple[str, ...]
+    fleet: AutoscalerState
+    seen: Visibility
+
+
+def save_world(world: World) -> bytes:
+    """Serialize a world; only valid between moments."""
+    snapshot = world.state.freeze()
+    return msgspec.msgpack.encode(
+        Saved(
+            policy=world.policy,
+            seed=world.seed,
+            latency_run=world.latency_run,
+            now=world.now,
+            objects=tuple(snapshot.objects()),
+            recent=snapshot.recent,
+            out=tuple(world.events),
+            timers=world.kernel.dump(),
+            groups=tuple(world.groups.values()),
+            looks=world.reconcile_timers,
+            delays=world.delayed_actions,
+            births=world.uid_counter,
+            cycle_at=world.cycle_at,
+            wake_at=world.wake_at,
+            backoff_at=world.backoff_at,
+            sample_at=world.sample_at,
+            deadlock=world.deadlock,
+            admission=None if world.session is None else world.session.dump(),
+            members=tuple(
+                SavedMember(name=name, state=member.cluster.save(), lost=member.disconnected_since)
+                for name, member in world.members.items()
+            ),
+            dispatches=world.dispatches,
+            placement=world.placement.dump(),
+            fleet=world.autoscaler_state,
+            seen=snapshot.seen,
+        )
+    )
+
+
+def load_world(data: bytes, cluster: Callable[[bytes], WorkerCluster]) -> World:
+    """Read what `save` wrote; `cluster` reads a worker cluster.
+
+    Raises msgspec.ValidationError or msgspec.DecodeError.
+    """
+    saved = msgspec.msgpack.decode(data, type=Saved[msgspec.Raw])
+    if saved.format != FORMAT:
+        raise msgspec.ValidationError(f"format {saved.format} is not known; this version reads format {FORMAT}")
+    world = World(saved.policy, saved.seed, saved.now, ClusterState(saved.now))
+    for obj in map(intern, map(_OBJECTS.decode, saved.objects)):
+        world.state.table(TABLES[type(obj)]).put(obj.key, obj)
+        world.apply_to_schedulers(obj)
+    world.families_to_reconcile.clear()
+    world.creators_to_reconcile.clear()
+    for line in saved.recent:
+        world.state.apply(line)
+    world.events = list(saved.out)
+    world.kernel = Kernel.load(saved.timers)
+    world.reconcile_timers = dict(saved.looks)
+    world.delayed_actions = {job: dict(delays) for job, delays in saved.delays.items()}
+    world.groups = {group.key: group for group in saved.groups}
+    world.members = {
+        m.name: MultiKueueMember(cluster=cluster(m.state), disconnected_since=m.lost) for m in saved.members
+    }
+    world.dispatches = dict(saved.dispatches)
+    world.uid_counter, world.cycle_at = saved.births, saved.cycle_at
+    world.wake_at, world.backoff_at, world.deadlock = saved.wake_at, saved.backoff_at, saved.deadlock
+    world.sample_at, world.latency_run = saved.sample_at, saved.latency_run
+    if world.session is not None and saved.admission is not None:
+        world.session.load(saved.admission)
+    world.placement.load(saved.placement)
+    world.autoscaler_state = saved.fleet
+    world.state.seen = saved.seen
+    world.cycles_due = world.placement_due = False
+    return world

@@ -32,9 +32,8 @@ from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.volcano.config import HELM_CONF, VolcanoPolicy
-from gpuconsole.sim.autoscaling.policy import FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.policy import SimPolicy, Substitute, apply_gpu_setup
+from gpuconsole.sim.policy import FixedCapacity, KarpenterPolicy, SimPolicy, Substitute, apply_gpu_setup
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, apply_setup_to_objects, apply_setup_to_steps, read_gpu_setup
 from gpuconsole.sim.scenario_form import ClusterForm, ScenarioError, ScenarioForm, Step, decode_step_objects, read_steps
 from gpuconsole.sim.scenario_policy import read_policy

@@ -22,23 +22,27 @@ from gpuconsole.model.documents.pods_and_selectors import taints
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.gpus import mig_reconfiguration, models
-from gpuconsole.model.gpus.mig_resources import MigStrategy
+from gpuconsole.model.gpus.mig_reconfiguration import MigStrategy
 from gpuconsole.model.gpus.sharing import SharedResource, Sharing, SharingKind
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.objects import Object
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.text import clean
 from gpuconsole.sim.autoscaling.cluster_autoscaler import offering_of
-from gpuconsole.sim.autoscaling.policy import (
+from gpuconsole.sim.policy import (
     FIXED,
+    NO_GPU_SETUP,
     AutoscalerPolicy,
     Capacity,
     Expander,
+    GpuSetup,
     KarpenterPolicy,
+    Mig,
     ScalingGroup,
+    SharingRule,
     SpotPolicy,
+    apply_gpu_setup,
 )
-from gpuconsole.sim.policy import NO_GPU_SETUP, GpuSetup, Mig, SharingRule, apply_gpu_setup
 from gpuconsole.sim.run_times import LogNormal
 from gpuconsole.sim.scenario_form import (
     CapacityForm,

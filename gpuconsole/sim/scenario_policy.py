@@ -24,8 +24,7 @@ from gpuconsole.scheduling.kube.profile import read_configuration as read_kube_c
 from gpuconsole.scheduling.kueue import config
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig, from_scenario
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
-from gpuconsole.scheduling.kueue.configuration.loading import load_file, to_kueue_config
-from gpuconsole.scheduling.kueue.configuration.reading import read_kueue_configuration
+from gpuconsole.scheduling.kueue.configuration.loading import load_file, read_kueue_configuration, to_kueue_config
 from gpuconsole.scheduling.volcano.config import FEATURE_GATES, HELM_CONF, VolcanoPolicy
 from gpuconsole.scheduling.volcano.plugins.deviceshare import parse_mig_config
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration

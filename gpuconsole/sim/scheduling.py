@@ -35,7 +35,6 @@ from gpuconsole.sim.controllers import (
     nodes,
     pods,
     reconcile,
-    tas,
     volcano_jobs,
     volumes_and_claims,
     work,
@@ -160,7 +159,7 @@ def _run_cycle(world: World, session: KueueSession) -> None:
     for decision in decided:
         match decision:
             case Admit():
-                if not tas.settle_second_pass(world, decision, world.cycle_at):
+                if not nodes.settle_second_pass(world, decision, world.cycle_at):
                     elastic_jobs.replace_slice(world, decision)
                     workloads.reserve_quota(world, decision, world.cycle_at)
             case Preempt() | Evict():
@@ -168,7 +167,7 @@ def _run_cycle(world: World, session: KueueSession) -> None:
             case Refuse():
                 workloads.record_refusal(world, decision)
             case KeepWaiting():
-                tas.retry_second_pass(world, decision)
+                nodes.retry_second_pass(world, decision)
             case _:
                 assert_never(decision)
     # Recording these decisions is no reason for another cycle; an eviction that frees quota is.
@@ -178,7 +177,7 @@ def _run_cycle(world: World, session: KueueSession) -> None:
             eviction.preempt(world, victim)
             elastic_jobs.reconcile_evicted_slices(world, victim.workload)
         else:
-            tas.give_up_second_pass(world, victim)
+            nodes.give_up_second_pass(world, victim)
 
 
 def place_pods(world: World) -> None:

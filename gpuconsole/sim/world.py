@@ -15,7 +15,16 @@ from msgspec.structs import replace
 
 from gpuconsole.model.autoscaling import NodeGroup
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.cluster import Node, Pod, PriorityClass, ResourceQuota, default_class
+from gpuconsole.model.cluster import (
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PriorityClass,
+    ResourceQuota,
+    StorageClass,
+    default_class,
+)
 from gpuconsole.model.commands import Command
 from gpuconsole.model.device_requests import DeviceCounter
 from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
@@ -26,7 +35,6 @@ from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, 
 from gpuconsole.model.resource_quota import COUNTED, Counted, counted, used_by
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
-from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import PodGroup
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.config import KaiPolicy
@@ -37,10 +45,9 @@ from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.placement import MultiScheduler, PlacementEngine
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
-from gpuconsole.scheduling.volcano.jobs.requests import DelayedAction, JobRequest
-from gpuconsole.sim.autoscaling.policy import AutoscalerState
+from gpuconsole.scheduling.volcano.jobs.states import DelayedAction, JobRequest
 from gpuconsole.sim.kernel import Kernel
-from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.policy import AutoscalerState, SimPolicy
 from gpuconsole.sim.run_times import LatencyStep, named_uid, ordered_uid, random_for
 
 

@@ -15,15 +15,19 @@ from gpuconsole.model.autoscaling import (
 from gpuconsole.model.clock import Time, format_span, format_time
 from gpuconsole.model.cluster import (
     CompositePodGroup,
+    CSINode,
     LimitRange,
     Namespace,
     Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
     SchedulingWorkload,
+    StorageClass,
 )
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import HistoryEvent
@@ -46,7 +50,6 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.resources import BILLIONTH, Resources, format_quantity, is_binary, short
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload

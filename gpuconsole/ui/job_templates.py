@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import HOUR, MINUTE, Span, format_exactly
 from gpuconsole.model.devices import WHOLE_GPU, DeviceUnit
-from gpuconsole.model.gpus.mig_resources import part_of_gpu
+from gpuconsole.model.gpus.mig_reconfiguration import part_of_gpu
 from gpuconsole.model.resources import CPU, GPU, MEMORY, is_mig
 
 Manifest = dict[str, Any]

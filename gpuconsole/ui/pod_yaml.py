@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuconsole.model.clock import SECOND
-from gpuconsole.model.documents.amounts import is_extended
+from gpuconsole.model.documents.reader import is_extended
 from gpuconsole.model.jobs import common as names
 from gpuconsole.model.labels import LabelSelector, NodeTerm, Requirement, Taint, Toleration
 from gpuconsole.model.pod_template import (

@@ -32,7 +32,6 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.resource_quota import written
 from gpuconsole.model.resources import canonical, format_quantity
-from gpuconsole.model.topology_encoding import encode
 from gpuconsole.model.volcano import GroupAffinity, PodGroup, SubGroupPolicy, VolcanoQueue
 from gpuconsole.model.workloads import (
     Admission,
@@ -42,6 +41,7 @@ from gpuconsole.model.workloads import (
     PreemptionGate,
     RequeueState,
     Workload,
+    encode,
 )
 from gpuconsole.ui.job_yaml import (
     job_metadata,

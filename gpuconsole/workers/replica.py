@@ -22,8 +22,7 @@ from gpuconsole.insight.whatif.whatif import prepare, what_if_steps
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.cooperative import Steps, run_to_end
 from gpuconsole.model.events import Applied, Event
-from gpuconsole.model.interning import intern
-from gpuconsole.model.objects import TABLES
+from gpuconsole.model.objects import TABLES, intern
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean

@@ -7,7 +7,7 @@ import pytest
 
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.sources import FindingsError, open_simulation
-from gpuconsole.sim.autoscaling.policy import FixedCapacity, KarpenterPolicy
+from gpuconsole.sim.policy import FixedCapacity, KarpenterPolicy
 from tests.support.command_line import Line
 
 SCENARIO = """

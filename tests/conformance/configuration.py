@@ -14,11 +14,13 @@ from gpuconsole.model.documents.findings import FieldError, Severity, Silence
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.scheduling.kueue import config as gates
 from gpuconsole.scheduling.kueue.configuration import form as durations
-from gpuconsole.scheduling.kueue.configuration.device_classes import validate_device_class_mappings
 from gpuconsole.scheduling.kueue.configuration.form import KueueConfigurationForm, with_defaults
-from gpuconsole.scheduling.kueue.configuration.loading import load_text, to_kueue_config
-from gpuconsole.scheduling.kueue.configuration.reading import decode_configuration
-from gpuconsole.scheduling.kueue.configuration.validation import validate, validate_custom_labels
+from gpuconsole.scheduling.kueue.configuration.loading import decode_configuration, load_text, to_kueue_config
+from gpuconsole.scheduling.kueue.configuration.validation import (
+    validate,
+    validate_custom_labels,
+    validate_device_class_mappings,
+)
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
 from tests.support.written_configuration import as_document

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.workloads import CheckState
+from gpuconsole.scheduling.kueue.admission_checks import ROUND_DURATION, nominate_incrementally, skips_nomination
 from gpuconsole.scheduling.kueue.config import MultiKueueSettings
-from gpuconsole.scheduling.kueue.multikueue import ROUND_DURATION, nominate_incrementally, skips_nomination
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, NotModelled, Table, compare
 

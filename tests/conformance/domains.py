@@ -9,7 +9,7 @@ from gpuconsole.model.workloads import TopologyDomain
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Gates
 from gpuconsole.scheduling.kueue.pod_resources import TopologyUsage
-from gpuconsole.scheduling.kueue.topology import balanced
+from gpuconsole.scheduling.kueue.topology import layout
 from gpuconsole.scheduling.kueue.topology.demand import NO_REQUEST, TasPodSetRequest, has_levels
 from gpuconsole.scheduling.kueue.topology.domains import (
     Counts,
@@ -19,9 +19,9 @@ from gpuconsole.scheduling.kueue.topology.domains import (
     sort_domains,
     sort_with_leader,
 )
-from gpuconsole.scheduling.kueue.topology.group import TopologySearchInput
 from gpuconsole.scheduling.kueue.topology.layout import NonTasPodUsage, TasUsage
 from gpuconsole.scheduling.kueue.topology.tas_assignment import (
+    TopologySearchInput,
     count_pods,
     find_stale_domain,
     merge_assignments,
@@ -114,7 +114,7 @@ def check_smallest_set(table: Table, case: Case) -> Iterator[str]:
     given = case.input
     listed = _with_states(given["domains"], ["block"])
     shape = _shape(given["workerCount"], given["leaderCount"])
-    chosen = balanced.smallest_set(listed.domains, listed.counts, list(listed.number.values()), shape, by_entropy=True)
+    chosen = layout.smallest_set(listed.domains, listed.counts, list(listed.number.values()), shape, by_entropy=True)
     yield from compare("set", sorted(listed.name[n] for n in chosen), sorted(case.want["want"]))
 
 
@@ -122,7 +122,7 @@ def check_tie(table: Table, case: Case) -> Iterator[str]:
     """Of equal domains the first by all its values is taken."""
     domains, state = table.shared["domains"], table.shared["equalState"]
     listed = _with_states([{"domain": d, "state": state} for d in domains], ["block", "host"])
-    chosen = balanced.smallest_set(
+    chosen = layout.smallest_set(
         listed.domains,
         listed.counts,
         list(listed.number.values()),
@@ -138,7 +138,7 @@ def check_placed_evenly(table: Table, case: Case) -> Iterator[str]:
     size = given["sliceSize"]
     shape = _shape(given["sliceCount"] * size, given["leaderCount"], size)
     numbers = list(listed.number.values())
-    chosen = balanced.place_evenly(listed.domains, listed.counts, numbers, shape, given["threshold"])
+    chosen = layout.place_evenly(listed.domains, listed.counts, numbers, shape, given["threshold"])
     got = {listed.name[n]: {field: getattr(listed.counts, _COUNTS[field])[n] for field in _COUNTS} for n in chosen}
     want = case.want.get("want") or {}
     yield from compare("domains", got, {name: {f: state.get(f, 0) for f in _COUNTS} for name, state in want.items()})
@@ -157,7 +157,7 @@ def check_best(table: Table, case: Case) -> Iterator[str]:
         params["sliceSize"],
         {int(level): size for level, size in (params.get("sliceSizeAtLevel") or {}).items()},
     )
-    found, _, threshold = balanced.best_candidates(listed.domains, listed.counts, shape)
+    found, _, threshold = layout.best_candidates(listed.domains, listed.counts, shape)
     yield from compare("threshold", threshold, case.want["wantThreshold"])
     yield from compare("domains", len(found), case.want["wantDomainsCount"])
 

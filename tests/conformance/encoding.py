@@ -6,8 +6,15 @@ from random import Random
 from typing import Any
 
 from gpuconsole.model.labels import HOSTNAME
-from gpuconsole.model.topology_encoding import by_prefix_runs, chunks, encode, prefix_keys, runs
-from gpuconsole.model.workloads import PodSetAssignment, TopologyDomain
+from gpuconsole.model.workloads import (
+    PodSetAssignment,
+    TopologyDomain,
+    by_prefix_runs,
+    chunks,
+    encode,
+    prefix_keys,
+    runs,
+)
 from gpuconsole.scheduling.kueue.conditions import is_assigned_to_node, needs_second_pass, node_of, used_nodes
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.topology.domains import belongs_to

@@ -13,7 +13,7 @@ from gpuconsole.model.manifests import Severity, load_text
 from gpuconsole.model.manifests.kinds import decode_object
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers.batch_job import reclaimable_pods
+from gpuconsole.sim.controllers.work import reclaimable_pods
 from tests.conformance.tables import Case, Check, Table, compare
 
 

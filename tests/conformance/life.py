@@ -9,6 +9,7 @@ from gpuconsole.model.clock import Time, parse_span
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import CheckState, Condition, PodSetNeeds, Workload
 from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.admission_checks import skips_nomination
 from gpuconsole.scheduling.kueue.conditions import (
     AdmissionStatus,
     backoff,
@@ -18,7 +19,6 @@ from gpuconsole.scheduling.kueue.conditions import (
     with_check,
 )
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.multikueue import skips_nomination
 from gpuconsole.scheduling.kueue.pod_resources import priority_changed
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare

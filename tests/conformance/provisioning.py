@@ -9,7 +9,7 @@ from gpuconsole.model.autoscaling import ProvisioningRequest, ProvisioningReques
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, Workload
-from gpuconsole.scheduling.kueue.provisioning import (
+from gpuconsole.scheduling.kueue.admission_checks import (
     ACCEPTED,
     PROVISIONED,
     InconsistentAssignments,
@@ -19,7 +19,7 @@ from gpuconsole.scheduling.kueue.provisioning import (
     config_of,
     is_needed,
     newest_request,
-    reconcile,
+    reconcile_provisioning,
     requested_pods,
     with_answer,
 )
@@ -59,7 +59,7 @@ def check_reconcile(table: Table, case: Case) -> Iterator[str]:
     clean_up = case.gates.get("CleanupProvisioningRequestsOnEviction", True)
     failed, outcome = False, ProvisioningResult(workload=workload)
     try:
-        outcome = reconcile(workload, around, world.LONG_AGO, clean_up=clean_up)
+        outcome = reconcile_provisioning(workload, around, world.LONG_AGO, clean_up=clean_up)
     except InconsistentAssignments:
         failed = True
     yield from compare("wantReconcileError", failed, bool(case.want.get("wantReconcileError")))

@@ -5,8 +5,8 @@ from typing import Any
 
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare, share_of, share_text
 from gpuconsole.scheduling.kueue.pod_resources import Holding
+from gpuconsole.scheduling.kueue.preemption.fair_sharing import DominantResourceShare, share_of, share_text
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance import world

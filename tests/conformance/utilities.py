@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuconsole.model.cluster import PriorityClass, default_class
-from gpuconsole.model.documents.amounts import is_extended
+from gpuconsole.model.documents.reader import is_extended
 from gpuconsole.model.resources import amount, scale, subtract
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import effective_priority, priority_boost

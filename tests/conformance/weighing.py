@@ -5,10 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpuconsole.model.objects import Object
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.fair_sharing import LOGGER, DominantResourceShare, LogRecord, ShareComparison
 from gpuconsole.scheduling.kueue.pod_resources import Holding
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
-from gpuconsole.scheduling.kueue.preemption.fair_sharing import FairPreemption
+from gpuconsole.scheduling.kueue.preemption.fair_sharing import (
+    LOGGER,
+    DominantResourceShare,
+    FairPreemption,
+    LogRecord,
+    ShareComparison,
+)
 from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance import world
 from tests.conformance.preemption import assignment_of, search_of

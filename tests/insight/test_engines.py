@@ -7,8 +7,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
-from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, KarpenterPolicy
-from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.policy import AutoscalerPolicy, KarpenterPolicy, SimPolicy
 from tests.support.snapshots import world
 
 CHOSEN: dict[str, tuple[SimPolicy, list[str]]] = {

@@ -6,7 +6,7 @@ from gpuconsole.insight.index.device_layout import NO_PLACE, NodeGpus, all_node_
 from gpuconsole.insight.index.gpu_map import GpuState, gpu_rows
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.mig import MigInstance
-from gpuconsole.model.gpus.mig_resources import LAYOUT
+from gpuconsole.model.gpus.mig_reconfiguration import LAYOUT
 from gpuconsole.model.gpus.models import WIRING
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.objects import Object

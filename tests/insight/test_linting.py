@@ -11,7 +11,7 @@ from gpuconsole.model.manifests import decode_objects
 from gpuconsole.scheduling.kueue.config import KueueConfig, Transformation
 from gpuconsole.scheduling.volcano.config import HELM_CONF
 from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
-from gpuconsole.sim.autoscaling.policy import KarpenterPolicy
+from gpuconsole.sim.policy import KarpenterPolicy
 from tests.support.autoscaled_clusters import CATALOGUE
 
 FLAVOR = """

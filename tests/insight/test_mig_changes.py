@@ -4,7 +4,7 @@ from gpuconsole.insight.index.device_layout import MigGpuChange, MigNodeChange, 
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Applied
 from gpuconsole.model.gpus.mig import MigInstance
-from gpuconsole.model.gpus.mig_resources import DYNAMIC
+from gpuconsole.model.gpus.mig_reconfiguration import DYNAMIC
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 

@@ -7,7 +7,7 @@ from gpuconsole.insight.cost.rates import By, MachinePool, cost_report, node_hou
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Finish, InterruptSpot
 from gpuconsole.model.prices import Prices
-from gpuconsole.sim.autoscaling.policy import FIXED
+from gpuconsole.sim.policy import FIXED
 from tests.support.autoscaled_clusters import SPOT, after, begin, job, member, policy, pool, types, where
 from tests.support.sim_cluster import submit
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gpuconsole.model.clock import format_time, parse_time
-from gpuconsole.model.cron import parse_cron
+from gpuconsole.model.clock import format_time, parse_cron, parse_time
 
 NEXT: dict[str, tuple[str, str, str]] = {
     "every minute, never now itself": ("* * * * *", "2026-01-05T08:00:00Z", "2026-01-05T08:01:00Z"),

@@ -4,10 +4,9 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.interning import LARGEST, MOST, InternTable, intern
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import Toleration
-from gpuconsole.model.objects import Object
+from gpuconsole.model.objects import LARGEST, MOST, InternTable, Object, intern
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Admission, Condition, PodSetAssignment, PodSetNeeds, Workload

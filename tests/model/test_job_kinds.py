@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
-from gpuconsole.model.cron import parse_cron
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_cron, parse_time
 from gpuconsole.model.job import (
     BatchRules,
     Concurrency,

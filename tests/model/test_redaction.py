@@ -8,7 +8,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 import msgspec
 import pytest
 
-from gpuconsole.model.cluster import Namespace, Node, Pod
+from gpuconsole.model.cluster import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import Taint, Toleration
 from gpuconsole.model.objects import Object
@@ -26,7 +26,6 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.redaction import KEPT, TEXTS, redact
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import SnapshotFile, decode
-from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim
 from gpuconsole.model.telemetry import GpuMetric, MeasuredDevice, NodeTelemetry
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, Workload
 

@@ -4,11 +4,10 @@ from typing import Any
 
 import yaml
 
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from gpuconsole.model.labels import NodeTerm, Requirement
 from gpuconsole.model.manifests.kinds import decode_object
 from gpuconsole.model.pod_template import PodVolume
-from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 
 GI = 1024**3
 

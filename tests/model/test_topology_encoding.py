@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.model.topology_encoding import encode, prefix_keys
-from gpuconsole.model.workloads import TopologyDomain, Workload
+from gpuconsole.model.workloads import TopologyDomain, Workload, encode, prefix_keys
 
 HOSTS = (HOSTNAME,)
 

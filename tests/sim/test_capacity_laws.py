@@ -19,8 +19,8 @@ from gpuconsole.model.job import JobPhase
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.prices import Prices
-from gpuconsole.sim.autoscaling.policy import ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import ScalingGroup, SpotPolicy
 from tests.support.autoscaled_clusters import EITHER, KARPENTER, groups, job, policy, pool
 from tests.support.random_simulations import contents
 from tests.support.sim_cluster import GPU, START

@@ -10,13 +10,15 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, PodSetUpdate, WorkloadPhase, phase
-from gpuconsole.scheduling.kueue.provisioning import CONTROLLER
+from gpuconsole.scheduling.kueue.admission_checks import PROVISIONING_CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Autoscaler, Checks, SimPolicy
 from tests.support.sim_cluster import A100, START, job, key_of, nodes, queue, run, start, submit
 
 WAITING = SimPolicy(checks=Checks.WAIT)
-DWS = AdmissionCheck(name="dws", controller=CONTROLLER, parameters="kueue.x-k8s.io/ProvisioningRequestConfig/dws")
+DWS = AdmissionCheck(
+    name="dws", controller=PROVISIONING_CONTROLLER, parameters="kueue.x-k8s.io/ProvisioningRequestConfig/dws"
+)
 
 
 def checked(*names: str, checks: tuple[AdmissionCheck, ...] = ()) -> list[Object]:

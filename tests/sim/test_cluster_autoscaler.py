@@ -15,8 +15,8 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
+from gpuconsole.scheduling.kueue.admission_checks import PROVISIONING_CONTROLLER
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.provisioning import CONTROLLER
 from gpuconsole.sim.autoscaling.cluster_autoscaler import (
     ExpansionOption,
     choose_option,
@@ -25,10 +25,10 @@ from gpuconsole.sim.autoscaling.cluster_autoscaler import (
     find_unneeded,
     utilization,
 )
-from gpuconsole.sim.autoscaling.evictions import EvictionAllowances
-from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, ScalingGroup
+from gpuconsole.sim.autoscaling.disruption import EvictionAllowances
 from gpuconsole.sim.autoscaling.provisioning import NodeFit
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import AutoscalerPolicy, Expander, ScalingGroup
 from tests.support.autoscaled_clusters import GIB, after, begin, groups, job, machines, policy, pool, said, where
 from tests.support.sim_cluster import GPU, queue, start, submit
 from tests.support.sim_cluster import job as team_job
@@ -309,7 +309,7 @@ def asking(kind: str, **parameters: str) -> list[Object]:
     """A queue whose workloads ask for capacity before they run."""
     config = ProvisioningRequestConfig(name="c", provisioning_class=kind, parameters=parameters)
     reference = "kueue.x-k8s.io/ProvisioningRequestConfig/c"
-    check = AdmissionCheck(name="capacity", controller=CONTROLLER, parameters=reference)
+    check = AdmissionCheck(name="capacity", controller=PROVISIONING_CONTROLLER, parameters=reference)
     team, door = queue("red", 99)
     assert isinstance(team, ClusterQueue)
     return [ResourceFlavor(name="a100"), config, check, replace(team, checks=(CheckRule("capacity"),)), door]

@@ -15,11 +15,11 @@ from gpuconsole.model.clock import HOUR, SECOND
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import amount_of_gpus
 from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
-from gpuconsole.model.gpus.mig_resources import division_of
+from gpuconsole.model.gpus.mig_reconfiguration import division_of
 from gpuconsole.model.gpus.sharing import device, replicas
 from gpuconsole.model.job import BatchRules, JobPhase
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.controllers.batch_job import count_pieces, pod_run_time
+from gpuconsole.sim.controllers.work import count_pieces, pod_run_time
 from gpuconsole.sim.engine import Simulation
 from tests.support.engine_clusters import (
     EVERY,

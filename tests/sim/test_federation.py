@@ -18,8 +18,8 @@ from gpuconsole.model.queues import (
     ResourceFlavor,
 )
 from gpuconsole.model.workloads import WorkloadPhase, phase
+from gpuconsole.scheduling.kueue.admission_checks import MULTIKUEUE_CONTROLLER
 from gpuconsole.scheduling.kueue.config import KueueConfig, MultiKueueSettings
-from gpuconsole.scheduling.kueue.multikueue import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.scenario import build_simulation, load_scenario
@@ -31,7 +31,9 @@ INCREMENTAL = SimPolicy(kueue=KueueConfig(multi_kueue=MultiKueueSettings(increme
 
 
 def manager(*clusters: str, nominal: int = 8) -> list[Object]:
-    check = AdmissionCheck(name="fleet", controller=CONTROLLER, parameters="kueue.x-k8s.io/MultiKueueConfig/fleet")
+    check = AdmissionCheck(
+        name="fleet", controller=MULTIKUEUE_CONTROLLER, parameters="kueue.x-k8s.io/MultiKueueConfig/fleet"
+    )
     team, door = queue("red", nominal)
     assert isinstance(team, ClusterQueue)
     known = [MultiKueueCluster(name=name) for name in clusters]

@@ -12,11 +12,10 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.sim.autoscaling.disruption import allowed_disruptions
-from gpuconsole.sim.autoscaling.evictions import EvictionAllowances
-from gpuconsole.sim.autoscaling.policy import SpotPolicy
+from gpuconsole.sim.autoscaling.disruption import EvictionAllowances, allowed_disruptions
 from gpuconsole.sim.autoscaling.provisioning import choose_offering, offerings_of
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import SpotPolicy
 from gpuconsole.sim.run_times import LogNormal
 from tests.support.autoscaled_clusters import (
     ALL,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.pending.pending import explain
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model.clock import MINUTE, SECOND
-from gpuconsole.model.cluster import Pod, ResourceQuota
+from gpuconsole.model.cluster import PersistentVolumeClaim, Pod, ResourceQuota, StorageClass
 from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -17,7 +17,6 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodClaim, PodSet, PodTemplate, PodVolume
 from gpuconsole.model.resource_quota import COUNTED, Counted, counted
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.model.storage import PersistentVolumeClaim, StorageClass
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from tests.sim.test_engine_laws import DATA, drawn, law

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.gpus.mig import MigPlacement
-from gpuconsole.model.gpus.mig_resources import division_of
+from gpuconsole.model.gpus.mig_reconfiguration import division_of
 from gpuconsole.model.gpus.sharing import device, replicas
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.engine import Simulation

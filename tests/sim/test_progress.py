@@ -10,7 +10,7 @@ from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.job import BatchRules, BatchStatus, FailureRule, Job, SuccessRule
 from gpuconsole.model.jobs.batch import added, count_numbers, lacking, parse_intervals, shared, stands_in
 from gpuconsole.model.pod_template import PodSet
-from gpuconsole.sim.controllers.batch_job import (
+from gpuconsole.sim.controllers.work import (
     SUCCEEDED_ENDING,
     Failure,
     JobEnding,

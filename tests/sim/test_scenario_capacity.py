@@ -8,15 +8,15 @@ import pytest
 from gpuconsole.model.autoscaling import InstanceType, InstanceTypeCatalogue
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.labels import Taint
-from gpuconsole.sim.autoscaling.policy import (
+from gpuconsole.sim.policy import (
     FIXED,
     AutoscalerPolicy,
     Expander,
     KarpenterPolicy,
     ScalingGroup,
+    SimPolicy,
     SpotPolicy,
 )
-from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import LogNormal
 from gpuconsole.sim.scenario import build_simulation, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError

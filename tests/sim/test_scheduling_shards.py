@@ -10,7 +10,7 @@ from gpuconsole.model.kai import SchedulingShard, ShardSetting
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.scheduling.kai.config import SchedulerFlags
-from gpuconsole.scheduling.kai.shards import configuration_of, flags_of, handles
+from gpuconsole.scheduling.kai.store import configuration_of, flags_of, handles
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import build_simulation, load_scenario
 

@@ -15,9 +15,8 @@ from gpuconsole.model.manifests import load
 from gpuconsole.model.objects import Object
 from gpuconsole.model.volcano import VolcanoQueue
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
-from gpuconsole.sim.autoscaling.policy import KarpenterPolicy, SpotPolicy
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.policy import KarpenterPolicy, SimPolicy, SpotPolicy
 from gpuconsole.sim.scenario import Scenario, build_simulation
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "seeds"

@@ -12,8 +12,8 @@ from gpuconsole.model.commands import InterruptSpot
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
-from gpuconsole.sim.autoscaling.policy import FIXED, Expander, ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation
+from gpuconsole.sim.policy import FIXED, Expander, ScalingGroup, SpotPolicy
 from tests.support.autoscaled_clusters import (
     EITHER,
     ON_DEMAND,

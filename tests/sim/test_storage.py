@@ -4,14 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodTemplate, PodVolume
-from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube import volumes
 from gpuconsole.scheduling.kube.profile import PlacementPolicy

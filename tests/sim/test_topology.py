@@ -16,8 +16,8 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import TopologyRequest
 from gpuconsole.model.queues import AdmissionCheck, CheckRule, ClusterQueue, ResourceFlavor, Topology
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.admission_checks import PROVISIONING_CONTROLLER
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.provisioning import CONTROLLER
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import Autoscaler, SimPolicy
 from tests.support.job_manifests import read, worker_set
@@ -232,7 +232,9 @@ def test_the_workers_of_a_leader_count_from_one() -> None:
 
 def test_places_are_chosen_when_the_nodes_that_were_asked_for_are_there() -> None:
     config = ProvisioningRequestConfig(name="dws", provisioning_class="queued-provisioning.gke.io")
-    check = AdmissionCheck(name="dws", controller=CONTROLLER, parameters="kueue.x-k8s.io/ProvisioningRequestConfig/dws")
+    check = AdmissionCheck(
+        name="dws", controller=PROVISIONING_CONTROLLER, parameters="kueue.x-k8s.io/ProvisioningRequestConfig/dws"
+    )
     things = [thing for thing in racks(1) if not isinstance(thing, Node)]
     things = [replace(t, checks=(CheckRule("dws"),)) if isinstance(t, ClusterQueue) else t for t in things]
     simulation = start([config, check, *things], SimPolicy(autoscaler=Autoscaler(delay=90 * SECOND)))

@@ -11,9 +11,8 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
-from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, KarpenterPolicy, ScalingGroup, SpotPolicy
 from gpuconsole.sim.engine import Simulation
-from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.policy import AutoscalerPolicy, Capacity, KarpenterPolicy, ScalingGroup, SimPolicy, SpotPolicy
 from tests.support.sim_cluster import GPU, START, start
 
 GIB = 2**30

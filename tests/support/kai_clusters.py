@@ -7,8 +7,16 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kai.actions import ACTIONS
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, single_pod_set_tree
 from gpuconsole.scheduling.kai.api.nodes import GPU_MEMORY_LABEL, KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements
-from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, ALLOCATED, GpuRequestType, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.api.tasks import (
+    ACTIVE_USED,
+    ALLOCATED,
+    PODS,
+    GpuRequestType,
+    KaiPodStatus,
+    PodInfo,
+    ResourceAmounts,
+    ResourceRequirements,
+)
 from gpuconsole.scheduling.kai.config import KaiConfiguration, SchedulerFlags
 from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, PipelinedTask

@@ -142,7 +142,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "once a quota has changed nothing is kept of what becomes of heads",
-        f"{KUEUE}/cohort_cache.py",
+        f"{KUEUE}/context.py",
         "fresh.shared_cache.has_forks = self.shared_cache.has_forks",
         "fresh.shared_cache.has_forks = False",
         QUIET_TESTS,
@@ -255,7 +255,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "balanced placement takes the lowest threshold",
-        f"{KUEUE}/topology/balanced.py",
+        f"{KUEUE}/topology/layout.py",
         "judged[0] > best or",
         "judged[0] < best or",
         KUEUE_TESTS,
@@ -360,7 +360,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "weights of fair sharing ignored",
-        f"{KUEUE}/fair_sharing.py",
+        f"{KUEUE}/preemption/fair_sharing.py",
         "return False, self.ratio / self.weight if self.ratio else 0.0",
         "return False, self.ratio",
         KUEUE_TESTS,
@@ -633,7 +633,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "failures without end: backoffLimit ignored",
-        f"{CONTROLLERS}/batch_job.py",
+        f"{CONTROLLERS}/work.py",
         "    if job.failures > job.backoff_limit:",
         "    if False:",
         SIM_TESTS,

@@ -29,7 +29,7 @@ from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.model import commands
 from gpuconsole.model.autoscaling import InstanceType
 from gpuconsole.model.prices import Prices
-from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, ScalingGroup, SpotPolicy
+from gpuconsole.sim.policy import AutoscalerPolicy, ScalingGroup, SpotPolicy
 from gpuconsole.sim.run_times import ArrivalStream, JobSize, Latencies, LatencyDistribution, LogNormal
 from gpuconsole.sim.scenario_form import COMMANDS as STEP_COMMANDS
 from gpuconsole.sim.scenario_form import (

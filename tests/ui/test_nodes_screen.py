@@ -8,7 +8,7 @@ from gpuconsole.insight.overview import gpu_totals
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.pods_and_selectors import format_taint
 from gpuconsole.model.gpus.mig import MigInstance
-from gpuconsole.model.gpus.mig_resources import LAYOUT
+from gpuconsole.model.gpus.mig_reconfiguration import LAYOUT
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.objects import Object
 from gpuconsole.model.resources import GPU

@@ -24,12 +24,11 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.events import HistoryEvent
-from gpuconsole.model.interning import intern
 from gpuconsole.model.job import CronRules, FlowRules, Job, TemplateRules
 from gpuconsole.model.jobs.services_and_pod_groups import GROUP
 from gpuconsole.model.jobs.workloads import OWNER_KINDS, QUEUE, WORKLOAD
 from gpuconsole.model.manifests.kinds import DECODERS
-from gpuconsole.model.objects import Object
+from gpuconsole.model.objects import Object, intern
 from gpuconsole.model.resources import is_gpu, is_mig
 from gpuconsole.model.text import clean
 

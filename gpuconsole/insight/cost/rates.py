@@ -30,7 +30,7 @@ from gpuconsole.model.clock import HOUR
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.device_requests import gpus_of_node, pod_hourly
 from gpuconsole.model.devices import ANY_DEVICE, DRA_DEVICE, WHOLE_GPU, DeviceUnit, added, in_one_unit, is_counted
-from gpuconsole.model.gpus.mig_resources import division_of, part_of_gpu
+from gpuconsole.model.gpus.mig_reconfiguration import division_of, part_of_gpu
 from gpuconsole.model.gpus.sharing import device
 from gpuconsole.model.prices import Prices, gpu_hourly, is_spot
 from gpuconsole.model.resources import EMPTY, MIG_PREFIX, Resources, is_mig

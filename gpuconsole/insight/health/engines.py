@@ -12,7 +12,7 @@ from msgspec import Struct
 from gpuconsole.insight.derived import memoized
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import SECOND, format_span
-from gpuconsole.model.gpus.mig_resources import MigStrategy
+from gpuconsole.model.gpus.mig_reconfiguration import MigStrategy
 from gpuconsole.model.gpus.sharing import STRATEGY
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.workloads import PREBUILT
@@ -22,8 +22,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kai.config import KaiPolicy
 from gpuconsole.scheduling.kube.profile import PlacementPolicy
 from gpuconsole.scheduling.volcano.config import VolcanoPolicy
-from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Capacity, FixedCapacity, KarpenterPolicy
-from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.policy import AutoscalerPolicy, Capacity, FixedCapacity, KarpenterPolicy, SimPolicy
 
 KUEUE = "Kueue 0.19"
 

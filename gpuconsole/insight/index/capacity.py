@@ -15,7 +15,7 @@ from gpuconsole.insight.index.queues import queue_index
 from gpuconsole.model.clock import Time
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.fair_sharing import share_of
+from gpuconsole.scheduling.kueue.preemption.fair_sharing import share_of
 from gpuconsole.scheduling.kueue.quota_tree import QuotaTree, UsageTree
 
 

@@ -17,8 +17,13 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, DeviceUnit, UnitKind
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.gpus.mig_reconfiguration import Config as MigPartedConfig
-from gpuconsole.model.gpus.mig_reconfiguration import MigGpuChange, MigNodeChange, mig_node_changes
-from gpuconsole.model.gpus.mig_resources import Division, division_of
+from gpuconsole.model.gpus.mig_reconfiguration import (
+    Division,
+    MigGpuChange,
+    MigNodeChange,
+    division_of,
+    mig_node_changes,
+)
 from gpuconsole.model.gpus.models import (
     NETWORK,
     NETWORK_BANDWIDTH,

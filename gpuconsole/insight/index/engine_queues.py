@@ -24,7 +24,7 @@ from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.resources import EMPTY, GPU, MIG_PREFIX, Resources
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
-from gpuconsole.scheduling.kai.api.resources import mig_profile
+from gpuconsole.scheduling.kai.api.tasks import mig_profile
 from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT
 from gpuconsole.scheduling.volcano.api.queue import QueueAttributes, QueueInfo, divide_among_queues
 from gpuconsole.scheduling.volcano.api.resource import Resource

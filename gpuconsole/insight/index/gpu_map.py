@@ -20,13 +20,13 @@ from gpuconsole.insight.sharing.fair_shares import borrowed_parts
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import NO_DEVICES
 from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, DeviceUnit, Units, unit_of
-from gpuconsole.model.gpus.mig_resources import Division, division_of
+from gpuconsole.model.gpus.mig_reconfiguration import Division, division_of
 from gpuconsole.model.prices import gpu_type, is_spot
 from gpuconsole.model.resources import is_gpu, is_mig
 from gpuconsole.model.snapshot import Snapshot, TableView, row_changes
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.devices.dra_inventory import DraInventory, PublishedDevice
+from gpuconsole.scheduling.devices.allocator import DraInventory, PublishedDevice
 
 GpuIndices = tuple[int, ...]
 

@@ -29,7 +29,7 @@ from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import NO_DEVICES, DeviceCounter, amount_of_gpus, gpus_claimable, gpus_of_node
 from gpuconsole.model.devices import DRA_DEVICE, ResourceClaimTemplate, ResourceSlice, Units
 from gpuconsole.model.events import Applied, Deleted, Event
-from gpuconsole.model.gpus.mig_resources import Division, division_of
+from gpuconsole.model.gpus.mig_reconfiguration import Division, division_of
 from gpuconsole.model.job import Job
 from gpuconsole.model.kai import KaiPodGroup
 from gpuconsole.model.prices import part_offered

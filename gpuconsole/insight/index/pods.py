@@ -22,7 +22,7 @@ from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.resource_quota import QuotaRefusal, pod_refusal
 from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility, row_changes
 from gpuconsole.model.workloads import Workload, WorkloadPhase, phase
-from gpuconsole.sim.controllers.batch_job import next_pieces
+from gpuconsole.sim.controllers.work import next_pieces
 
 Pods = Mapping[str, Pod]
 """Key → pod."""

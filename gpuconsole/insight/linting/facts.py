@@ -33,7 +33,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.queue_names import group_key
 from gpuconsole.scheduling.volcano.config import ParsedVolcanoConfiguration, VolcanoPolicy
 from gpuconsole.scheduling.volcano.jobs.pod_group import QUEUE_NAME
-from gpuconsole.sim.autoscaling.policy import FIXED, Capacity, FixedCapacity
+from gpuconsole.sim.policy import FIXED, Capacity, FixedCapacity
 
 Evidence = Mapping[str, str | int]
 

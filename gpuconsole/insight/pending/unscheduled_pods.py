@@ -44,7 +44,7 @@ from gpuconsole.model.resources import EMPTY, GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import PodGroup, VolcanoQueue
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.devices.dra_inventory import claim_keys
+from gpuconsole.scheduling.devices.allocator import claim_keys
 from gpuconsole.scheduling.queue_names import VOLCANO_DEFAULT, group_key
 from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
 

@@ -37,8 +37,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.prices import Prices, is_spot
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, Workload, phase
-from gpuconsole.sim.autoscaling.policy import INTERRUPTED, MONTH, SPOT_INTERRUPTION, FixedCapacity
-from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.policy import INTERRUPTED, MONTH, SPOT_INTERRUPTION, FixedCapacity, SimPolicy
 from gpuconsole.sim.run_times import learn_run_times, random_for
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
-from gpuconsole.scheduling.kueue.fair_sharing import share_of, share_text
+from gpuconsole.scheduling.kueue.preemption.fair_sharing import share_of, share_text
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.session import KueueSession
 

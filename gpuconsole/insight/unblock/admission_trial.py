@@ -59,7 +59,7 @@ from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
-from gpuconsole.sim.autoscaling.policy import Capacity, FixedCapacity
+from gpuconsole.sim.policy import Capacity, FixedCapacity
 
 _CAUSES = {
     GranularReason.NONE: PendingReason.QUOTA,

@@ -25,7 +25,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoSpec
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
-from gpuconsole.sim.autoscaling.evictions import budget_covers
+from gpuconsole.sim.autoscaling.disruption import budget_covers
 
 Owner = Literal["ClusterQueue", "Cohort"]
 Limit = Literal["nominalQuota", "borrowingLimit", "lendingLimit"]

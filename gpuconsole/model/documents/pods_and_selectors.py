@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from gpuconsole.errors import InputError
 from gpuconsole.model.clock import SECOND, Span
-from gpuconsole.model.documents.amounts import fractions, is_extended, resources
 from gpuconsole.model.documents.findings import Silence
 from gpuconsole.model.documents.metadata import (
     LONGEST_KEY,
@@ -26,7 +25,7 @@ from gpuconsole.model.documents.metadata import (
     labels,
     unique,
 )
-from gpuconsole.model.documents.reader import INT32, Reader, shown
+from gpuconsole.model.documents.reader import INT32, Reader, fractions, is_extended, resources, shown
 from gpuconsole.model.labels import LabelSelector, NodeTerm, PreferredTerm, Requirement, Taint, Toleration
 from gpuconsole.model.pod_template import (
     Container,

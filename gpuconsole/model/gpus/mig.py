@@ -60,7 +60,7 @@ class MigInstance(Struct, frozen=True, order=True):
     """One MIG instance of a node: its GPU, profile and first memory slice."""
 
     gpu: int
-    """Index of its GPU in the node's `mig_resources.Division`."""
+    """Index of its GPU in the node's `mig_reconfiguration.Division`."""
     profile: str
     start: int
     """First memory slice."""

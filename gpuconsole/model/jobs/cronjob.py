@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from gpuconsole.model.apiserver.volcano.jobs import check_cron_job
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import CRON_JOB, fits, report
-from gpuconsole.model.clock import SECOND, Time
-from gpuconsole.model.cron import parse_cron
+from gpuconsole.model.clock import SECOND, Time, parse_cron
 from gpuconsole.model.documents.reader import INT32, Reader, shown
 from gpuconsole.model.job import Concurrency, CronRules, Job, JobPhase
 from gpuconsole.model.jobs.applications import spark_pods

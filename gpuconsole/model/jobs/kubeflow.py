@@ -11,10 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Time
-from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata, spec_of
 from gpuconsole.model.documents.pods_and_selectors import tolerations
-from gpuconsole.model.documents.reader import Reader
+from gpuconsole.model.documents.reader import Reader, resources
 from gpuconsole.model.job import (
     CLUSTER_WIDE,
     LAUNCHER,

@@ -13,10 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.findings import Finding, Severity
 from gpuconsole.model.documents.metadata import unique
-from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.documents.reader import INT32, Reader, resources
 from gpuconsole.model.job import Job, ReplicaRules
 from gpuconsole.model.jobs.common import MOST_PODS, job, phase, pod_set, pods
 from gpuconsole.model.jobs.workloads import QUEUE

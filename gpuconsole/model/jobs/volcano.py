@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from gpuconsole.model.apiserver.volcano.jobs import check_job, check_job_flow
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import JOB, JOB_FLOW, fits, report
 from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import unique
-from gpuconsole.model.documents.reader import Reader, kind_of, shown
+from gpuconsole.model.documents.reader import Reader, kind_of, resources, shown
 from gpuconsole.model.job import Flow, FlowRules, Job, JobPhase, TemplateRules
 from gpuconsole.model.jobs.common import job, pod_set, pods, seconds
 from gpuconsole.model.jobs.kubeflow import with_priority_class

@@ -15,11 +15,20 @@ from gpuconsole.model.apiserver.kai_webhooks import check_gpu_request
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import POD, check_pod, fits, report
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import (
+    AVAILABLE,
+    BOUND,
+    DEFAULT_CLASS,
+    FILESYSTEM,
+    LOST,
+    RELEASED,
     SYSTEM_PRIORITIES,
+    CSINode,
     LimitRange,
     LimitRangeItem,
     Namespace,
     Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
     PodPhase,
@@ -27,29 +36,17 @@ from gpuconsole.model.cluster import (
     QuotaScope,
     ResourceQuota,
     RuntimeClass,
+    StorageClass,
 )
-from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata
 from gpuconsole.model.documents.pods_and_selectors import node_term, pod_template, selector, taints
-from gpuconsole.model.documents.reader import INT32, Reader, shown
+from gpuconsole.model.documents.reader import INT32, Reader, resources, shown
 from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.jobs.workloads import OWNER_KINDS, POD_SET, WORKLOAD
 from gpuconsole.model.labels import NAMESPACE_NAME, NodeTerm, Requirement
 from gpuconsole.model.objects import MOST_DEVICES, too_many_devices
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import MAX, Resources, largest
-from gpuconsole.model.storage import (
-    AVAILABLE,
-    BOUND,
-    DEFAULT_CLASS,
-    FILESYSTEM,
-    LOST,
-    RELEASED,
-    CSINode,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-)
 
 
 def resized(template: PodTemplate, status: Reader) -> PodTemplate:

@@ -26,10 +26,9 @@ from gpuconsole.model.devices import (
     ResourceSlice,
     Version,
 )
-from gpuconsole.model.documents.amounts import quantity
 from gpuconsole.model.documents.metadata import metadata, spec_of
 from gpuconsole.model.documents.pods_and_selectors import node_term, taints, tolerations
-from gpuconsole.model.documents.reader import INT64, Reader
+from gpuconsole.model.documents.reader import INT64, Reader, quantity
 from gpuconsole.model.labels import NodeTerm
 from gpuconsole.model.text import clean
 

@@ -3,12 +3,10 @@
 import re
 
 from gpuconsole.model.autoscaling import DEFAULT_BUDGETS, EXPIRE_AFTER, NodePool, NodePoolBudget
-from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.cron import parse_cron
-from gpuconsole.model.documents.amounts import resources
+from gpuconsole.model.clock import Span, Time, parse_cron
 from gpuconsole.model.documents.metadata import metadata
 from gpuconsole.model.documents.pods_and_selectors import taints
-from gpuconsole.model.documents.reader import Reader, shown
+from gpuconsole.model.documents.reader import Reader, resources, shown
 
 POLICIES = ("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced")
 OLD_POLICY = "WhenUnderutilized"

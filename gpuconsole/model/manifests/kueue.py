@@ -4,10 +4,9 @@
 """
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.amounts import billionths, not_negative, weight
 from gpuconsole.model.documents.metadata import labels, metadata
 from gpuconsole.model.documents.pods_and_selectors import selector, taints, tolerations
-from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.documents.reader import INT32, Reader, billionths, not_negative, weight
 from gpuconsole.model.queues import (
     AdmissionCheck,
     BorrowWithinCohort,

@@ -11,10 +11,9 @@ from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import (
     report,
 )
 from gpuconsole.model.clock import Time
-from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import metadata, spec_of
 from gpuconsole.model.documents.pods_and_selectors import selector
-from gpuconsole.model.documents.reader import INT32, Reader
+from gpuconsole.model.documents.reader import INT32, Reader, resources
 from gpuconsole.model.jobs.volcano import network_topology
 from gpuconsole.model.volcano import (
     CpuPlace,

@@ -16,10 +16,9 @@ from gpuconsole.model.autoscaling import (
 )
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import CompositePodGroup, SchedulingWorkload
-from gpuconsole.model.documents.amounts import resources
 from gpuconsole.model.documents.metadata import PATH, is_label_key, metadata, name, spec_of, unique
 from gpuconsole.model.documents.pods_and_selectors import pod_template, tolerations
-from gpuconsole.model.documents.reader import INT32, Reader, shown
+from gpuconsole.model.documents.reader import INT32, Reader, resources, shown
 from gpuconsole.model.jobs.common import check_spans
 from gpuconsole.model.manifests.core import owner
 from gpuconsole.model.pod_template import PodSet, TopologyRequest

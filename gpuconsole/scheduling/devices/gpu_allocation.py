@@ -16,7 +16,7 @@ from math import comb
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.mig import Layout, MigInstance, MigPlacement, ordered, reachable
-from gpuconsole.model.gpus.mig_resources import Division, division_of
+from gpuconsole.model.gpus.mig_reconfiguration import Division, division_of
 from gpuconsole.model.gpus.models import Groups, Wiring, wiring_of
 from gpuconsole.model.gpus.sharing import replicas
 from gpuconsole.model.resources import Resources, is_mig

@@ -18,8 +18,7 @@ from gpuconsole.model.documents.reader import INT64
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, KaiSubGroup, KaiTopology, QueueResource
 from gpuconsole.model.pod_template import PodClaim, PodTemplate
 from gpuconsole.model.resources import CPU, GPU_RESOURCES, MEMORY, PODS, Resources
-from gpuconsole.scheduling.devices.allocator import allocate_claims
-from gpuconsole.scheduling.devices.dra_inventory import DraInventory, claim_keys
+from gpuconsole.scheduling.devices.allocator import DraInventory, allocate_claims, claim_keys
 from gpuconsole.scheduling.kai.api.jobs import (
     PodGroupInfo,
     PodSetInfo,
@@ -28,10 +27,10 @@ from gpuconsole.scheduling.kai.api.jobs import (
     single_pod_set_tree,
 )
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import MIG_PREFIX, ResourceAmounts, ResourceRequirements
 from gpuconsole.scheduling.kai.api.tasks import (
     ALLOCATED,
     DEFAULT_POD_SET,
+    MIG_PREFIX,
     ClaimDeviceRequest,
     ClaimIndex,
     ClaimInfo,
@@ -40,6 +39,8 @@ from gpuconsole.scheduling.kai.api.tasks import (
     GpuRequestType,
     KaiPodStatus,
     PodInfo,
+    ResourceAmounts,
+    ResourceRequirements,
     TaskSpec,
     is_gpu_class,
 )

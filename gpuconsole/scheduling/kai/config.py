@@ -13,7 +13,7 @@ from msgspec import Struct, ValidationError, convert, field
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
 from gpuconsole.model.documents.yaml_json import FormError, read_yaml
 
-ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+DEFAULT_ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|w|d|h|m|s)")
 _UNITS: Mapping[str, float] = {
     "ns": SECOND / 1e9,
@@ -123,7 +123,7 @@ POD_GROUP = "pod-group-name"
 class KaiConfiguration(Struct, frozen=True, kw_only=True):
     """Actions and plugins of a session, parsed; the defaults are KAI's."""
 
-    actions: tuple[str, ...] = ACTIONS
+    actions: tuple[str, ...] = DEFAULT_ACTIONS
     tiers: Sequence[Tier] = DEFAULT_TIERS
     queue_depth: Mapping[str, int] = {}
     """Action → how many jobs of each queue it tries at most; actions without an entry try all."""
@@ -167,9 +167,9 @@ def parse_configuration(text: str) -> KaiConfiguration:
 
 def configuration(actions: str, tiers: Sequence[Tier], queue_depth: Mapping[str, int]) -> KaiConfiguration:
     """A configuration from its parts; empty actions or tiers take KAI's defaults. Raises BadArgument."""
-    chosen = tuple(name.strip() for name in actions.split(",")) if actions else ACTIONS
+    chosen = tuple(name.strip() for name in actions.split(",")) if actions else DEFAULT_ACTIONS
     for name in chosen:
-        if name not in ACTIONS:
+        if name not in DEFAULT_ACTIONS:
             raise InvalidArgument(f"failed to find Action {name} as given in the config, ignore it")
     return KaiConfiguration(actions=chosen, tiers=tuple(tiers) or DEFAULT_TIERS, queue_depth=queue_depth)
 

@@ -24,8 +24,14 @@ from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.scheduling.devices.gpu_allocation import choose_gpus
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, is_node_ready, node_matches_selector, untolerated_taint
-from gpuconsole.scheduling.kai.api.resources import fits_whole_devices, fits_without_gpus
-from gpuconsole.scheduling.kai.api.tasks import ALLOCATED, DEFAULT_POD_SET, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.api.tasks import (
+    ALLOCATED,
+    DEFAULT_POD_SET,
+    KaiPodStatus,
+    PodInfo,
+    fits_whole_devices,
+    fits_without_gpus,
+)
 from gpuconsole.scheduling.kai.cluster_info import allocated_claims, group_of, template_task
 from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPolicy, UsagePolicy, parse_configuration
 from gpuconsole.scheduling.kai.fair_share.division import (
@@ -48,8 +54,7 @@ from gpuconsole.scheduling.kai.messages import (
 from gpuconsole.scheduling.kai.plugins.ordering import queue_path
 from gpuconsole.scheduling.kai.plugins.predicates import PREDICATES
 from gpuconsole.scheduling.kai.session import BoundTask, EvictedTask, KaiSession, value_range
-from gpuconsole.scheduling.kai.shards import configuration_of, flags_of, handles
-from gpuconsole.scheduling.kai.store import KaiStore, run_actions
+from gpuconsole.scheduling.kai.store import KaiStore, configuration_of, flags_of, handles, run_actions
 from gpuconsole.scheduling.placement import FilterColumn, NodeRow, NodeScore, ScoreColumn, ScoreTable, SessionPlacement
 
 RESOURCES, TOPOLOGY = "NodeResources", "Topology"

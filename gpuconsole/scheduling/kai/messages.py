@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, ResourceRequirements, fits_whole_devices
-from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, ResourceAmounts, ResourceRequirements, fits_whole_devices
 from gpuconsole.scheduling.kai.fair_share.division import UNLIMITED
 
 _GB, _CORE = 1_000_000_000, 1000

@@ -32,8 +32,7 @@ from gpuconsole.scheduling.kai.api.jobs import (
     tasks_to_allocate,
 )
 from gpuconsole.scheduling.kai.api.nodes import DEFAULT_GPU_MEMORY, KaiNodeInfo, fits_shared
-from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
-from gpuconsole.scheduling.kai.api.tasks import ClaimIndex, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.api.tasks import ClaimIndex, KaiPodStatus, PodInfo, ResourceAmounts
 from gpuconsole.scheduling.kai.config import KaiConfiguration, SchedulerFlags
 from gpuconsole.scheduling.kai.fair_share.division import QueueState
 from gpuconsole.scheduling.kai.fair_share.reclaimable import OverCapacity

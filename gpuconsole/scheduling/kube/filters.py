@@ -7,7 +7,7 @@ about gangs are this program's own.
 from collections.abc import Mapping
 
 from gpuconsole.model.cluster import Node
-from gpuconsole.model.gpus.mig_resources import Division
+from gpuconsole.model.gpus.mig_reconfiguration import Division
 from gpuconsole.model.labels import NodeTerm, Taint, Toleration
 from gpuconsole.model.resources import PODS
 from gpuconsole.scheduling.devices import gpu_allocation

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.mig import MigInstance
-from gpuconsole.model.gpus.mig_resources import Division, division_of
+from gpuconsole.model.gpus.mig_reconfiguration import Division, division_of
 from gpuconsole.model.labels import NodeTerm, PreferredTerm, Toleration
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, EMPTY, HAMI_SHARES, MAX, MEMORY, PODS, Resources, gpus

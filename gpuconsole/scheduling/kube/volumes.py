@@ -15,23 +15,24 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
-from gpuconsole.model.labels import Requirement
-from gpuconsole.model.objects import Object
-from gpuconsole.model.pod_template import PodVolume
-from gpuconsole.model.storage import (
+from gpuconsole.model.cluster import (
     AVAILABLE,
     LOST,
     ONE_POD,
     RELEASED,
     CSINode,
+    Node,
     PersistentVolume,
     PersistentVolumeClaim,
+    Pod,
     StorageClass,
 )
+from gpuconsole.model.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
+from gpuconsole.model.labels import Requirement
+from gpuconsole.model.objects import Object
+from gpuconsole.model.pod_template import PodVolume
 from gpuconsole.scheduling.devices import allocator
-from gpuconsole.scheduling.devices.dra_inventory import DraInventory
+from gpuconsole.scheduling.devices.allocator import DraInventory
 from gpuconsole.scheduling.kube.filters import matches_term
 
 VolumePlace = tuple[str, str]

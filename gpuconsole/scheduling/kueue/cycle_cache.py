@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from gpuconsole.scheduling.kueue.assignment import Assignment, ResumePosition
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
-from gpuconsole.scheduling.kueue.cohort_cache import put_bounded
-from gpuconsole.scheduling.kueue.context import Context, FinishedTrace
+from gpuconsole.scheduling.kueue.context import Context, FinishedTrace, put_bounded
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.nomination_cache import is_cacheable

@@ -16,9 +16,8 @@ from gpuconsole.model.events import KeepWaiting
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
-from gpuconsole.scheduling.kueue.cohort_cache import PreemptionQuery
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, apply_refusal
-from gpuconsole.scheduling.kueue.context import Context, usage_key_for
+from gpuconsole.scheduling.kueue.context import Context, PreemptionQuery, usage_key_for
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.nomination_cache import (
     CachedNomination,

@@ -22,8 +22,7 @@ from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignmentMode, FlavorSearch, PodSetResult
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
-from gpuconsole.scheduling.kueue.cohort_cache import PreemptionQuery, put_bounded
-from gpuconsole.scheduling.kueue.context import Context, FinishedTrace, usage_key_for
+from gpuconsole.scheduling.kueue.context import Context, FinishedTrace, PreemptionQuery, put_bounded, usage_key_for
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest

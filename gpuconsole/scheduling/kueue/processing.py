@@ -21,7 +21,6 @@ from gpuconsole.scheduling.kueue.concurrent_admission import NO_SIBLINGS, Siblin
 from gpuconsole.scheduling.kueue.conditions import is_on_failed_node
 from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
-from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare, share_of
 from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, NominatedFlavors
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.nomination_cache import (
@@ -33,6 +32,7 @@ from gpuconsole.scheduling.kueue.nomination_cache import (
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
 from gpuconsole.scheduling.kueue.preemption.classical import find_targets_with_trace
+from gpuconsole.scheduling.kueue.preemption.fair_sharing import DominantResourceShare, share_of
 from gpuconsole.scheduling.kueue.slices import replaced_pod_sets, replaced_slice
 from gpuconsole.scheduling.kueue.topology.tas_assignment import place_pods_after_preemption, topology_requests
 

@@ -17,9 +17,8 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import ResumePosition
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.cluster_queue_status import CompiledConfig, ConfigObjects
-from gpuconsole.scheduling.kueue.cohort_cache import CohortCache
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot, Gates, UsageKey
+from gpuconsole.scheduling.kueue.context import CohortCache, Context, CycleSnapshot, Gates, UsageKey
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.nomination_cache import QuotaShortage

@@ -17,8 +17,7 @@ from gpuconsole.model.cluster import Pod, ResourceQuota
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.volcano import Numatopology
-from gpuconsole.scheduling.devices.allocator import ClaimAllocations
-from gpuconsole.scheduling.devices.dra_inventory import DraInventory
+from gpuconsole.scheduling.devices.allocator import ClaimAllocations, DraInventory
 from gpuconsole.scheduling.heap import Heap
 from gpuconsole.scheduling.kube.volumes import Storage, VolumeBindingPlan
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains

@@ -12,15 +12,24 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PriorityClass, ResourceQuota
+from gpuconsole.model.cluster import (
+    CSINode,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+    StorageClass,
+)
 from gpuconsole.model.devices import EXACT_COUNT, DeviceClass, ResourceClaim, ResourceSlice
 from gpuconsole.model.jobs.ray import RAY_PRIORITY
 from gpuconsole.model.jobs.ray import VOLCANO_QUEUE as RAY_QUEUE
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pod_template import PodClaim
-from gpuconsole.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue
-from gpuconsole.scheduling.devices.dra_inventory import DraInventory
+from gpuconsole.scheduling.devices.allocator import DraInventory
 from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.api.hyper_nodes import HyperNodeDomains, HyperNodes
 from gpuconsole.scheduling.volcano.api.job import JobInfo

@@ -30,14 +30,13 @@ from gpuconsole.model.objects import TABLES
 from gpuconsole.model.resources import CPU, GPU_RESOURCES, MEMORY, gpus
 from gpuconsole.model.workloads import Condition
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
-from gpuconsole.scheduling.kueue.provisioning import FAILED, PROVISIONED
+from gpuconsole.scheduling.kueue.admission_checks import FAILED, PROVISIONED
 from gpuconsole.sim.autoscaling import machines
-from gpuconsole.sim.autoscaling.disruption import AutoscalerView
-from gpuconsole.sim.autoscaling.evictions import EvictionAllowances, annotation_of
+from gpuconsole.sim.autoscaling.disruption import AutoscalerView, EvictionAllowances, annotation_of
 from gpuconsole.sim.autoscaling.machines import TO_BE_DELETED
-from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, Expander, GroupBackoff, ScalingGroup
 from gpuconsole.sim.autoscaling.provisioning import NodeFit, first_fit, is_unavailable, node_of
 from gpuconsole.sim.kernel import AutoscalerAction, AutoscalerTick
+from gpuconsole.sim.policy import AutoscalerPolicy, Expander, GroupBackoff, ScalingGroup
 from gpuconsole.sim.run_times import random_for
 from gpuconsole.sim.world import World
 

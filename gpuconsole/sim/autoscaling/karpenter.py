@@ -14,10 +14,14 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import MINUTE, Time, next_multiple
 from gpuconsole.model.cluster import Pod
 from gpuconsole.sim.autoscaling import disruption, machines
-from gpuconsole.sim.autoscaling.disruption import AutoscalerView, ConsolidationMove, DisruptionCandidate
-from gpuconsole.sim.autoscaling.evictions import node_disruption_blocker, pods_disruption_blocker
+from gpuconsole.sim.autoscaling.disruption import (
+    AutoscalerView,
+    ConsolidationMove,
+    DisruptionCandidate,
+    node_disruption_blocker,
+    pods_disruption_blocker,
+)
 from gpuconsole.sim.autoscaling.machines import DISRUPTED
-from gpuconsole.sim.autoscaling.policy import DisruptionOrder, KarpenterPolicy, Proposal
 from gpuconsole.sim.autoscaling.provisioning import (
     PlannedNode,
     PoolOffering,
@@ -29,6 +33,7 @@ from gpuconsole.sim.autoscaling.provisioning import (
     without_taint,
 )
 from gpuconsole.sim.kernel import AutoscalerAction, AutoscalerTick
+from gpuconsole.sim.policy import DisruptionOrder, KarpenterPolicy, Proposal
 from gpuconsole.sim.world import World
 
 NO_CAPACITY = "insufficient capacity, all requested instance types were unavailable during launch"

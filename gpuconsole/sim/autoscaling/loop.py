@@ -4,8 +4,8 @@ from typing import assert_never
 
 from gpuconsole.model.autoscaling import GROUP, POOL
 from gpuconsole.sim.autoscaling import cluster_autoscaler, karpenter, machines
-from gpuconsole.sim.autoscaling.policy import AutoscalerPolicy, AutoscalerState, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.kernel import AutoscalerAction, AutoscalerTick
+from gpuconsole.sim.policy import AutoscalerPolicy, AutoscalerState, FixedCapacity, KarpenterPolicy
 from gpuconsole.sim.world import World
 
 

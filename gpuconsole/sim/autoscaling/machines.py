@@ -27,8 +27,12 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.labels import NO_LABELS, Taint
 from gpuconsole.model.prices import is_spot
-from gpuconsole.sim.autoscaling.evictions import DO_NOT_DISRUPT, EvictionAllowances, annotation_of
-from gpuconsole.sim.autoscaling.policy import (
+from gpuconsole.sim.autoscaling.disruption import DO_NOT_DISRUPT, EvictionAllowances, annotation_of
+from gpuconsole.sim.autoscaling.provisioning import node_of, with_taint
+from gpuconsole.sim.controllers import nodes
+from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, NoChange, Refusal
+from gpuconsole.sim.kernel import AutoscalerAction, AutoscalerTick
+from gpuconsole.sim.policy import (
     INTERRUPTED,
     MONTH,
     SPOT_INTERRUPTION,
@@ -36,10 +40,6 @@ from gpuconsole.sim.autoscaling.policy import (
     FixedCapacity,
     KarpenterPolicy,
 )
-from gpuconsole.sim.autoscaling.provisioning import node_of, with_taint
-from gpuconsole.sim.controllers import nodes
-from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, NoChange, Refusal
-from gpuconsole.sim.kernel import AutoscalerAction, AutoscalerTick
 from gpuconsole.sim.run_times import random_for
 from gpuconsole.sim.world import World
 

@@ -28,8 +28,7 @@ from gpuconsole.model.labels import HOSTNAME, NO_LABELS, Requirement, Taint
 from gpuconsole.model.resources import CPU, EMPTY, MEMORY, PODS, Resources, format_quantity, short
 from gpuconsole.scheduling.kube.filters import node_refusal
 from gpuconsole.scheduling.kube.pod_classes import PodClass, PodClasses
-from gpuconsole.sim.autoscaling.policy import SpotPolicy
-from gpuconsole.sim.policy import NO_GPU_SETUP, GpuSetup, apply_gpu_setup
+from gpuconsole.sim.policy import NO_GPU_SETUP, GpuSetup, SpotPolicy, apply_gpu_setup
 
 
 class NodeFit:

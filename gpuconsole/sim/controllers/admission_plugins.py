@@ -13,6 +13,7 @@ from gpuconsole.model.cluster import (
     SYSTEM_PRIORITIES,
     LimitRange,
     LimitRangeItem,
+    PersistentVolumeClaim,
     Pod,
     PriorityClass,
     ResourceQuota,
@@ -26,7 +27,6 @@ from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.model.resource_quota import COUNT_WORKLOADS, counts, object_refusal, pod_refusal, pod_usage
 from gpuconsole.model.resources import Resources, add
-from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.kernel import RecreatePods, RetryWorkloadCreation
 from gpuconsole.sim.world import NEVER, RunningGroup, World

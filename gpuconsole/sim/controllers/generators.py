@@ -15,7 +15,7 @@ from gpuconsole.model.jobs.workloads import LWS_GROUP, POD, workload_of
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
-from gpuconsole.sim.controllers import admission_plugins, completion, jobs, pods
+from gpuconsole.sim.controllers import admission_plugins, jobs, pods, workloads
 from gpuconsole.sim.kernel import CronDue
 from gpuconsole.sim.world import World
 
@@ -98,9 +98,9 @@ def delete_child(world: World, child: Job) -> None:
     """Delete a child, with its Workload and its pods."""
     workload = f"{child.namespace}/{workload_of(child, now=world.now).name}"
     if world.workload(workload) is not None:
-        completion.delete_owner(world, Workload, workload)
+        workloads.delete_owner(world, Workload, workload)
     else:
-        completion.delete_owner(world, Job, child.key)
+        workloads.delete_owner(world, Job, child.key)
 
 
 def is_replica(job: Job | None) -> bool:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gpuconsole.model.apiserver.jobs.webhooks import DEFAULT_QUEUE
-from gpuconsole.model.clock import MINUTE, Span, Time, parse_span
+from gpuconsole.model.clock import MINUTE, Span, Time, parse_cron, parse_span
 from gpuconsole.model.cluster import Namespace, Pod
-from gpuconsole.model.cron import parse_cron
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import (
     CLUSTER_WIDE,

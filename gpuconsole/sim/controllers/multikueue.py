@@ -16,19 +16,19 @@ from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION
 from gpuconsole.model.queues import AdmissionCheck, MultiKueueCluster, MultiKueueConfig
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.apply_decisions import queued_since
-from gpuconsole.scheduling.kueue.conditions import with_check
-from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueueSettings
-from gpuconsole.scheduling.kueue.multikueue import (
-    CONTROLLER,
+from gpuconsole.scheduling.kueue.admission_checks import (
     EVICTED_ON_MANAGER,
+    MULTIKUEUE_CONTROLLER,
     ClusterNomination,
     MultiKueueActions,
     MultiKueueGroup,
-    next_actions,
+    next_multikueue_actions,
     nominate_all,
     nominate_incrementally,
 )
+from gpuconsole.scheduling.kueue.apply_decisions import queued_since
+from gpuconsole.scheduling.kueue.conditions import with_check
+from gpuconsole.scheduling.kueue.config import DEFAULT, MultiKueueSettings
 from gpuconsole.sim.controllers import eviction, job_lifecycle, workloads
 from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, NoChange, Refusal
 from gpuconsole.sim.kernel import SyncWorkerClusters
@@ -57,7 +57,7 @@ def check_of(world: World, workload: Workload) -> CheckState | None:
 
 def _is_multikueue(world: World, name: str) -> bool:
     known: AdmissionCheck | None = world.state.get(AdmissionCheck, name)
-    return known is not None and known.controller == CONTROLLER
+    return known is not None and known.controller == MULTIKUEUE_CONTROLLER
 
 
 def forward_command(world: World, name: str, command: Command) -> Refusal:
@@ -94,7 +94,7 @@ def _step_dispatch(world: World, key: str) -> bool:
     if local is None or check is None:
         return _delete_copies(world, key, dispatch.clusters_with_copy)
     group = _multikueue_group(world, local, check, dispatch)
-    actions = next_actions(group, world.now, _settings(world).worker_lost_timeout)
+    actions = next_multikueue_actions(group, world.now, _settings(world).worker_lost_timeout)
     if actions.reconcile_at is not None:
         world.kernel.set_timer(actions.reconcile_at, SyncWorkerClusters())
     moved = _delete_copies(world, key, actions.delete_copies) or _apply_actions(world, local, actions)

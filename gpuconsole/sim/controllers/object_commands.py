@@ -11,25 +11,23 @@ from msgspec.structs import replace
 
 from gpuconsole.model.autoscaling import ProvisioningRequestConfig
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Node, Pod, SchedulingWorkload
+from gpuconsole.model.cluster import Node, PersistentVolumeClaim, Pod, SchedulingWorkload
 from gpuconsole.model.devices import ResourceClaim
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job, again
 from gpuconsole.model.jobs import pod_name
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
-from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.workloads import Workload, anew
 from gpuconsole.sim import run_times
 from gpuconsole.sim.controllers import (
-    admission_checks,
     admission_plugins,
-    completion,
     jobs,
     nodes,
     pods,
     queue_commands,
     work,
+    workload_controller,
     workloads,
 )
 from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, NoChange, Refusal
@@ -131,7 +129,7 @@ def _apply_configuration(world: World, obj: Object) -> Refusal:
             )
             queue_commands.record_all_obstacles(world)
         case AdmissionCheck() | ProvisioningRequestConfig():
-            admission_checks.refresh_active_checks(world)
+            workload_controller.refresh_active_checks(world)
             queue_commands.record_all_obstacles(world)
         case SchedulingWorkload():
             pods.ensure_waiting_pod_groups(world, obj)
@@ -226,7 +224,7 @@ def delete_object(world: World, table: str, key: str) -> Refusal:
             return _delete_queue(world, obj)
         case ResourceFlavor() | AdmissionCheck() | Topology() | Cohort() | ProvisioningRequestConfig():
             world.drop(kind, key)
-            admission_checks.refresh_active_checks(world)
+            workload_controller.refresh_active_checks(world)
             queue_commands.record_all_obstacles(world)
         case _:
             world.drop(kind, key)
@@ -248,7 +246,7 @@ def _resolve_work(world: World, name: str, table: str = "") -> tuple[str, str]:
 
 
 def _delete_owner(world: World, kind: type[Workload] | type[Job], key: str) -> Refusal:
-    completion.delete_owner(world, kind, key)
+    workloads.delete_owner(world, kind, key)
     return CARRIED_OUT
 
 

@@ -34,7 +34,7 @@ from gpuconsole.scheduling.kueue.topology.node_failures import Places, is_gated,
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.states import GROUP_NAME, TASK_SPEC, tasks_of
 from gpuconsole.sim.controllers.admission_plugins import pod_priority, pod_sets_with_defaults
-from gpuconsole.sim.controllers.batch_job import next_pieces
+from gpuconsole.sim.controllers.work import next_pieces
 from gpuconsole.sim.world import World
 
 

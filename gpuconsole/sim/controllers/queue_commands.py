@@ -1,7 +1,7 @@
 """Queues: commands on weights, cohorts and preemption policies, and the effect of changes on workloads.
 
 Each command returns why it was refused, or nothing. `set_stop_policy` and `resize_quota` change a queue without any
-check: `cluster_commands` has the commands.
+check: `commands` has the commands.
 """
 
 from collections.abc import Callable, Iterable

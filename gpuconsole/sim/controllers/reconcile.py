@@ -19,19 +19,15 @@ from gpuconsole.model.volcano import VolcanoPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.apply_decisions import queued_since
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
-from gpuconsole.scheduling.volcano.jobs.requests import request_of_job
+from gpuconsole.scheduling.volcano.jobs.states import request_of_job
 from gpuconsole.sim.controllers import (
-    admission_checks,
     admission_plugins,
-    batch_job,
-    completion,
     eviction,
     generators,
     job_lifecycle,
     nodes,
     pod_specs,
     pods,
-    tas,
     volcano_jobs,
     work,
     workload_controller,
@@ -47,9 +43,9 @@ def reconcile_batch_job(world: World, group: RunningGroup, workload: Workload | 
     present = [pod for pod in pods.pods_of(world, group) if not pod.done]
     rules = job.rules
     if isinstance(rules, BatchRules):
-        verdict = batch_job.job_ending(job, rules, parallelism_limit(job, workload), len(present))
+        verdict = work.job_ending(job, rules, parallelism_limit(job, workload), len(present))
         if verdict is not None:
-            completion.end_job(world, group, verdict)
+            workloads.end_job(world, group, verdict)
             return
     if world.now >= group.recreate_after:
         group = _create_due_pods(world, group, workload, job, present)
@@ -95,7 +91,7 @@ def _create_due_pods(
 def _pods_due(world: World, workload: Workload | None, job: Job, present: Sequence[Pod]) -> list[Pod]:
     if isinstance(job.rules, BatchRules):
         active = {pod.index for pod in present}
-        pieces = batch_job.next_pieces(job, job.rules, parallelism_limit(job, workload), active)
+        pieces = work.next_pieces(job, job.rules, parallelism_limit(job, workload), active)
         return list(pod_specs.pods_for(world, job, workload, pieces)) if pieces else []
     there = {(pod.pod_set, pod.index) for pod in present}
     wanted = pod_specs.pods_for(world, job, workload)
@@ -136,7 +132,7 @@ def _update_pods_ready(world: World, group: RunningGroup, workload: Workload | N
     if workload is None or workload.is_true(PODS_READY) or not group.with_started_containers:
         return
     done = (
-        batch_job.count_finished(job, batch_job.count_pieces(job.rules, parallelism_limit(job, workload)))
+        work.count_finished(job, work.count_pieces(job.rules, parallelism_limit(job, workload)))
         if isinstance(job.rules, BatchRules)
         else 0
     )
@@ -166,12 +162,12 @@ def reconcile_all(world: World) -> Steps[None]:
         if world.nodes_to_examine:
             name = next(iter(world.nodes_to_examine))
             del world.nodes_to_examine[name]
-            tas.reconcile_node(world, name)
+            nodes.reconcile_node(world, name)
             continue
         if world.workloads_with_checks_due:
             key = next(iter(world.workloads_with_checks_due))
             del world.workloads_with_checks_due[key]
-            admission_checks.reconcile_checks(world, key)
+            workload_controller.reconcile_checks(world, key)
             continue
         if world.families_to_reconcile:
             key = next(iter(world.families_to_reconcile))
@@ -299,7 +295,7 @@ def _fail_over_backoff_limit(world: World, group: RunningGroup) -> None:
         pods.delete_pods(world, pods.pods_of(world, group), "BackoffLimitExceeded")
         group = world.groups[group.key]
     if not group.existing:
-        completion.fail_over_backoff_limit(world, group)
+        workloads.fail_over_backoff_limit(world, group)
 
 
 def _recreate_missing(world: World, group: RunningGroup, workload: Workload | None, job: Job | None) -> None:
@@ -367,7 +363,7 @@ def _fail_pod(world: World, pod: Pod, reason: str, message: str, exit_code: int 
     if group is not None and group.is_independent:
         verdict = work.count_failure(world, pod, exit_code)
         if verdict is not None:
-            completion.end_job(world, group, verdict)
+            workloads.end_job(world, group, verdict)
             return
     elif job is not None and not job.endless:
         world.put(replace(job, failures=job.failures + 1))

@@ -14,13 +14,12 @@ from msgspec.structs import replace
 from gpuconsole.model.apiserver.volcano.jobs import check_queue
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import message_of
 from gpuconsole.model.clock import MILLISECOND, Span
-from gpuconsole.model.cluster import Pod, PodPhase, PriorityClass
+from gpuconsole.model.cluster import PersistentVolumeClaim, Pod, PodPhase, PriorityClass
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.job import Job, JobPhase
 from gpuconsole.model.jobs.volcano import job_phase
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import StopPolicy
-from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoQueue, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.job_plugins import apply_plugins
 from gpuconsole.scheduling.volcano.jobs.pod_group import group_name, group_of, updated_group
@@ -32,8 +31,12 @@ from gpuconsole.scheduling.volcano.jobs.pods import (
     plan_sync,
     with_claims,
 )
-from gpuconsole.scheduling.volcano.jobs.requests import (
+from gpuconsole.scheduling.volcano.jobs.states import (
+    CLOSING,
+    OUT_OF_SYNC,
     SYNC,
+    ActionPlan,
+    ControllerCall,
     DelayedAction,
     JobRequest,
     add_delayed,
@@ -42,20 +45,14 @@ from gpuconsole.scheduling.volcano.jobs.requests import (
     choose_action,
     event_of_change,
     is_outdated,
-    request_of,
-    request_of_group,
-    request_of_job,
-    target_of,
-)
-from gpuconsole.scheduling.volcano.jobs.states import (
-    CLOSING,
-    OUT_OF_SYNC,
-    ActionPlan,
-    ControllerCall,
     plan_action,
     queue_command,
     queue_refusal,
+    request_of,
+    request_of_group,
+    request_of_job,
     spec_of,
+    target_of,
     task_of_pod,
     tasks_of,
 )

@@ -9,20 +9,21 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
-from gpuconsole.model.events import Bind
-from gpuconsole.model.labels import HOSTNAME, NodeTerm, Requirement
-from gpuconsole.model.storage import (
+from gpuconsole.model.cluster import (
     AVAILABLE,
     BOUND,
     LOST,
     RELEASED,
+    Node,
     PersistentVolume,
     PersistentVolumeClaim,
+    Pod,
     StorageClass,
 )
-from gpuconsole.scheduling.devices.dra_inventory import claim_keys
+from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
+from gpuconsole.model.events import Bind
+from gpuconsole.model.labels import HOSTNAME, NodeTerm, Requirement
+from gpuconsole.scheduling.devices.allocator import claim_keys
 from gpuconsole.scheduling.kube.volumes import Storage, claim_name, is_bound, match_volume
 from gpuconsole.sim.controllers import admission_plugins, volcano_jobs
 from gpuconsole.sim.world import World

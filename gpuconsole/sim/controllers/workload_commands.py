@@ -14,9 +14,14 @@ from gpuconsole.model.volcano import JobAction, VolcanoPhase
 from gpuconsole.model.workloads import RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.slices import latest_active_slice
-from gpuconsole.scheduling.volcano.jobs.requests import request_of_command, request_of_job
-from gpuconsole.scheduling.volcano.jobs.states import spec_of, tasks_of, total_replicas
-from gpuconsole.sim.controllers import completion, eviction, job_lifecycle, jobs, pods, volcano_jobs, work, workloads
+from gpuconsole.scheduling.volcano.jobs.states import (
+    request_of_command,
+    request_of_job,
+    spec_of,
+    tasks_of,
+    total_replicas,
+)
+from gpuconsole.sim.controllers import eviction, job_lifecycle, jobs, pods, volcano_jobs, work, workloads
 from gpuconsole.sim.controllers.admission_plugins import CARRIED_OUT, NoChange, Refusal
 from gpuconsole.sim.world import RunningGroup, World
 
@@ -217,9 +222,9 @@ def finish_work(world: World, key: str) -> Refusal:
         return _missing_workload(world, workload, key)
     group = world.groups.get(workload.key) if workload is not None else _group_of(world, key)
     if group is not None:
-        completion.complete_group(world, group, by_command=True)
+        workloads.complete_group(world, group, by_command=True)
     elif workload is not None:
-        completion.finish_pending(world, workload)
+        workloads.finish_pending(world, workload)
     else:
         return f"there is no unfinished workload, job or pod {key}"
     return CARRIED_OUT

@@ -10,8 +10,14 @@ from msgspec import Struct
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, single_pod_set_tree
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements, new_request
-from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.api.tasks import (
+    PODS,
+    KaiPodStatus,
+    PodInfo,
+    ResourceAmounts,
+    ResourceRequirements,
+    new_request,
+)
 from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.session import KaiSession
 from gpuconsole.scheduling.kai.solving.solver import GrowingScenario, ScenarioGenerator, victim_order

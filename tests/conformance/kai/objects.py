@@ -9,8 +9,16 @@ from gpuconsole.model.resources import parse_quantity
 from gpuconsole.scheduling.kai import cluster_info, messages
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, tasks_to_allocate, tasks_to_evict
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements, mig_profile
-from gpuconsole.scheduling.kai.api.tasks import ALIVE, ALLOCATED, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.api.tasks import (
+    ALIVE,
+    ALLOCATED,
+    PODS,
+    KaiPodStatus,
+    PodInfo,
+    ResourceAmounts,
+    ResourceRequirements,
+    mig_profile,
+)
 from gpuconsole.scheduling.kai.job_placement import choose_gpus
 from gpuconsole.scheduling.kai.messages import (
     JobError,

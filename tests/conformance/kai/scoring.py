@@ -6,8 +6,7 @@ from typing import Any
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.kai.api.jobs import PodSetInfo
 from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import CPU, GPU, ResourceAmounts, new_request
-from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.api.tasks import CPU, GPU, KaiPodStatus, PodInfo, ResourceAmounts, new_request
 from gpuconsole.scheduling.kai.config import InvalidArgument, KaiPluginArguments
 from gpuconsole.scheduling.kai.plugins import node_scores as gpu_placement
 from gpuconsole.scheduling.kai.plugins import node_scores as nodeavailability

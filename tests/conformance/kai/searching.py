@@ -7,8 +7,7 @@ from typing import Any
 from gpuconsole.model.resources import parse_quantity
 from gpuconsole.scheduling.kai.actions.actions import feasible_nodes
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.resources import ResourceRequirements
-from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, PodInfo, ResourceRequirements
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
 from gpuconsole.scheduling.kai.fair_share.division import KaiQueueQuota, QueueState
 from gpuconsole.scheduling.kai.plugins.ordering import Elastic, Priority

@@ -9,10 +9,10 @@ from gpuconsole.model.pod_template import PodAffinity, PodTemplate, PodTerm
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, TopologyConstraint, TopologyInfo
 from gpuconsole.scheduling.kai.api.nodes import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, MIG_ENABLED_LABEL, KaiNodeInfo
 from gpuconsole.scheduling.kai.api.nodes import MIG_STRATEGY_LABEL as MIG_STRATEGY
-from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements
 from gpuconsole.scheduling.kai.api.tasks import (
     ACTIVE_USED,
     ALLOCATED,
+    PODS,
     ClaimDeviceRequest,
     ClaimIndex,
     ClaimInfo,
@@ -21,6 +21,8 @@ from gpuconsole.scheduling.kai.api.tasks import (
     GpuRequestType,
     KaiPodStatus,
     PodInfo,
+    ResourceAmounts,
+    ResourceRequirements,
     TaskSpec,
 )
 from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPluginOption, SchedulerFlags, Tier, configuration

@@ -8,8 +8,15 @@ from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, TopologyConstraint
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, ResourceRequirements
-from gpuconsole.scheduling.kai.api.tasks import NO_OWNER_REFERENCES, GpuRequestType, KaiPodStatus, PodInfo, TaskSpec
+from gpuconsole.scheduling.kai.api.tasks import (
+    NO_OWNER_REFERENCES,
+    GpuRequestType,
+    KaiPodStatus,
+    PodInfo,
+    ResourceAmounts,
+    ResourceRequirements,
+    TaskSpec,
+)
 from gpuconsole.scheduling.kai.fair_share.division import RESOURCES, Quantities, QueueShares, ResourceShares
 
 Document = Mapping[str, Any]

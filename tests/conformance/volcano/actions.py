@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.scheduling.heap import Heap
-from gpuconsole.scheduling.volcano.actions.allocate import pending_tasks
-from gpuconsole.scheduling.volcano.actions.domain_search import DomainSearch, TaskPlacement
+from gpuconsole.scheduling.volcano.actions.allocate import DomainSearch, TaskPlacement, pending_tasks
 from gpuconsole.scheduling.volcano.actions.gang_eviction import MAX_DOMAINS, GangOptions
 from gpuconsole.scheduling.volcano.api.hyper_nodes import ROOT_NAME, HyperNodeDomains
 from gpuconsole.scheduling.volcano.api.job import JobInfo

@@ -9,8 +9,7 @@ from gpuconsole.model.events import KueueEvent
 from gpuconsole.model.jobs import workload_name
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.resources import Resources, format_quantity
-from gpuconsole.model.topology_encoding import encode
-from gpuconsole.model.workloads import Condition, PodSetAssignment, Workload
+from gpuconsole.model.workloads import Condition, PodSetAssignment, Workload, encode
 from gpuconsole.scheduling.kueue.cluster_queue_status import ActiveCondition
 from tests.live.api import Manifest
 from tests.live.stock import KUEUE

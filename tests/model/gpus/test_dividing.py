@@ -3,8 +3,16 @@
 import pytest
 
 from gpuconsole.model.gpus.mig import GeometryChange, Layout, MigGeometry, MigPlacement, change
-from gpuconsole.model.gpus.mig_reconfiguration import Config, MigConfigError, MigConfigSpec, divided, known, read
-from gpuconsole.model.gpus.mig_resources import MigStrategy, offer
+from gpuconsole.model.gpus.mig_reconfiguration import (
+    Config,
+    MigConfigError,
+    MigConfigSpec,
+    MigStrategy,
+    divided,
+    known,
+    offer,
+    read,
+)
 from gpuconsole.model.gpus.models import MODELS
 
 MODEL = MODELS["a100-80gb"]

@@ -6,7 +6,7 @@ from time import process_time
 import pytest
 
 from gpuconsole.model.gpus.mig import MigInstance, MigPlacement
-from gpuconsole.model.gpus.mig_resources import DYNAMIC, LAYOUT, Division, division_of, written
+from gpuconsole.model.gpus.mig_reconfiguration import DYNAMIC, LAYOUT, Division, division_of, written
 
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 MIG = "nvidia.com/mig-"

@@ -19,8 +19,7 @@ from gpuconsole.model.devices import (
 from gpuconsole.model.labels import NodeTerm, Requirement, Taint, Toleration
 from gpuconsole.model.pod_template import PodClaim, PodTemplate
 from gpuconsole.scheduling.devices import allocator as claims
-from gpuconsole.scheduling.devices.allocator import ClaimAllocations
-from gpuconsole.scheduling.devices.dra_inventory import DraInventory
+from gpuconsole.scheduling.devices.allocator import ClaimAllocations, DraInventory
 
 GI = 1024**3
 N1, N2 = Node(name="n1"), Node(name="n2", labels={"rack": "r2"})

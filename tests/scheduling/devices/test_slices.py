@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.mig import MigInstance, MigPlacement
-from gpuconsole.model.gpus.mig_resources import DYNAMIC, LAYOUT, division_of
+from gpuconsole.model.gpus.mig_reconfiguration import DYNAMIC, LAYOUT, division_of
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU
 from gpuconsole.scheduling.kube.pod_classes import AssignedPod, NodeState, PodClasses, with_node, with_pod

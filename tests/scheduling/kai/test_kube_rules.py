@@ -2,12 +2,11 @@
 
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from gpuconsole.model.events import Bind, PlacementDecision, Unschedulable
 from gpuconsole.model.labels import HOSTNAME, LabelSelector, NodeTerm, Requirement
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, HostPort, PodAffinity, PodTemplate, PodTerm, PodVolume
-from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.scheduling.kai.config import KaiPolicy, SchedulerFlags
 from tests.scheduling.kai import test_engine as kai
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
 from gpuconsole.scheduling.kai.api.tasks import PodInfo, TaskSpec
 from gpuconsole.scheduling.kai.config import KaiConfiguration, KaiPluginOption, Tier
+from gpuconsole.scheduling.kai.job_placement import KaiStatement
 from gpuconsole.scheduling.kai.plugins.predicates import node_accepts
 from gpuconsole.scheduling.kai.session import KaiSession, value_range
-from gpuconsole.scheduling.kai.statement import KaiStatement
 from tests.support.kai_clusters import job, node, queue, request, session
 
 SPREAD = KaiConfiguration(

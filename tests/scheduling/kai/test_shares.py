@@ -5,8 +5,7 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import HOUR
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, single_pod_set_tree, tasks_to_evict
-from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
-from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus
+from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus, ResourceAmounts
 from gpuconsole.scheduling.kai.fair_share.division import QueueShares, ResourceShares, UsageHistory, quantities
 from gpuconsole.scheduling.kai.fair_share.reclaimable import (
     Reclaimer,

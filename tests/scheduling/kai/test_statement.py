@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.scheduling.kai.api.tasks import KaiPodStatus
-from gpuconsole.scheduling.kai.job_placement import place_fractional_task
+from gpuconsole.scheduling.kai.job_placement import KaiStatement, place_fractional_task
 from gpuconsole.scheduling.kai.session import EvictedTask, KaiSession
-from gpuconsole.scheduling.kai.statement import KaiStatement
 from tests.support.kai_clusters import job, node, queue, session
 
 

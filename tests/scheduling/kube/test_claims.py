@@ -1,11 +1,10 @@
 """Pods that claim ports, volumes and devices: where they go, what they are told, what comes with their node."""
 
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaim, ResourceSlice
 from gpuconsole.model.events import Bind
 from gpuconsole.model.labels import NodeTerm, Requirement
 from gpuconsole.model.pod_template import Container, HostPort, PodClaim, PodTemplate, PodVolume
-from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from tests.support.kube_cluster import Cluster, node, pod
 
 NOWHERE = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."

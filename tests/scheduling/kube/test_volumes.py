@@ -2,17 +2,18 @@
 
 import pytest
 
-from gpuconsole.model.cluster import Node, Pod
-from gpuconsole.model.labels import NodeTerm, Requirement
-from gpuconsole.model.pod_template import Container, HostPort, PodTemplate, PodVolume
-from gpuconsole.model.storage import (
+from gpuconsole.model.cluster import (
     LOST,
     ONE_POD,
     CSINode,
+    Node,
     PersistentVolume,
     PersistentVolumeClaim,
+    Pod,
     StorageClass,
 )
+from gpuconsole.model.labels import NodeTerm, Requirement
+from gpuconsole.model.pod_template import Container, HostPort, PodTemplate, PodVolume
 from gpuconsole.scheduling.kube import volumes
 from gpuconsole.scheduling.kube import volumes as volume_filters
 from gpuconsole.scheduling.kube.plugins import framework as ports

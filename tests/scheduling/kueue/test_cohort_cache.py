@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.events import AdmissionDecision, Preempt, PreemptionRule, Refuse
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, ClusterQueuePreemption, Quota
-from gpuconsole.scheduling.kueue import cohort_cache, conditions, nomination_cache
+from gpuconsole.scheduling.kueue import conditions, nomination_cache
+from gpuconsole.scheduling.kueue import context as cycle_context
 from gpuconsole.scheduling.kueue import processing as nomination
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.test_preemption_upper_bound import members
@@ -105,7 +106,7 @@ def test_what_was_found_earlier_is_what_would_be_found_anew(
     gates = {"RecomputeAssignmentUponPreemptionTargetsOverlap": again}
     config = KueueConfig(fair_sharing=fair, gates=gates)
     with (
-        patch.object(cohort_cache, "_entries_of", lambda kept, key: {}),
+        patch.object(cycle_context, "_entries_of", lambda kept, key: {}),
         patch.object(nomination_cache, "put_bounded", lambda known, key, proposal: None),
     ):
         anew = decided(listed, steps, config)

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from gpuconsole.scheduling.kueue import fair_sharing as fair_sharing_log
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.fair_sharing import DominantResourceShare
+from gpuconsole.scheduling.kueue.preemption import fair_sharing as fair_sharing_log
+from gpuconsole.scheduling.kueue.preemption.fair_sharing import DominantResourceShare
 from tests.support.kueue_cluster import ANY, World, cohort, queue, workload
 
 FAIR = KueueConfig(fair_sharing=True)

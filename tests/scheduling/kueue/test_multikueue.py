@@ -5,17 +5,17 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.model.workloads import Admission, CheckState, Condition, Workload
-from gpuconsole.scheduling.kueue.config import MultiKueueSettings
-from gpuconsole.scheduling.kueue.multikueue import (
+from gpuconsole.scheduling.kueue.admission_checks import (
     ROUND_DURATION,
     ClusterNomination,
     MultiKueueActions,
     MultiKueueGroup,
-    next_actions,
+    next_multikueue_actions,
     nominate_all,
     nominate_incrementally,
     skips_nomination,
 )
+from gpuconsole.scheduling.kueue.config import MultiKueueSettings
 
 NOW = 100 * MINUTE
 CHECK = CheckState(name="fleet")
@@ -119,7 +119,7 @@ STEPS = {
 
 @pytest.mark.parametrize(("group", "moves"), STEPS.values(), ids=STEPS)
 def test_one_step(group: MultiKueueGroup, moves: MultiKueueActions) -> None:
-    assert next_actions(group, NOW, LOST_AFTER) == moves
+    assert next_multikueue_actions(group, NOW, LOST_AFTER) == moves
 
 
 def test_each_round_adds_a_few_clusters_and_keeps_the_others() -> None:

@@ -15,8 +15,8 @@ from gpuconsole.model.labels import Toleration
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import Admission, CheckState, Condition, PodSetAssignment, PodSetUpdate, Workload
-from gpuconsole.scheduling.kueue.provisioning import (
-    CONTROLLER,
+from gpuconsole.scheduling.kueue.admission_checks import (
+    PROVISIONING_CONTROLLER,
     InconsistentAssignments,
     ProvisioningEvent,
     ProvisioningObjects,
@@ -25,14 +25,14 @@ from gpuconsole.scheduling.kueue.provisioning import (
     attempt_of,
     config_of,
     is_needed,
-    reconcile,
+    reconcile_provisioning,
     request_name,
     requested_pods,
     template_name,
 )
 
 PARAMETERS = "kueue.x-k8s.io/ProvisioningRequestConfig/dws"
-CHECK = AdmissionCheck(name="dws", controller=CONTROLLER, parameters=PARAMETERS)
+CHECK = AdmissionCheck(name="dws", controller=PROVISIONING_CONTROLLER, parameters=PARAMETERS)
 CONFIG = ProvisioningRequestConfig(name="dws", provisioning_class="queued", parameters={"maxRun": "24h"})
 H200 = ResourceFlavor(
     name="h200", node_labels={"gpu": "h200"}, tolerations=(Toleration("nvidia.com/gpu", "Exists", "", "NoSchedule"),)
@@ -83,7 +83,7 @@ def test_a_workload_with_quota_asks_for_its_pods_where_its_flavor_is() -> None:
         owner="ProvisioningRequest/ml/train-dws-1",
         template=replace(TEMPLATE, node_selector={"gpu": "h200"}, tolerations=H200.tolerations),
     )
-    assert reconcile(TRAIN, around(), 7) == ProvisioningResult(
+    assert reconcile_provisioning(TRAIN, around(), 7) == ProvisioningResult(
         workload=TRAIN,
         created=(FIRST,),
         templates=(template,),
@@ -94,19 +94,19 @@ def test_a_workload_with_quota_asks_for_its_pods_where_its_flavor_is() -> None:
 def test_the_template_asks_for_its_limits_where_it_requests_nothing_else() -> None:
     limited = replace(TEMPLATE, containers=(Container(requests={"cpu": 1000}, limits={"cpu": 2000, "gpu": 1}),))
     train = replace(TRAIN, pod_sets=tuple(replace(pods, template=limited) for pods in TRAIN.pod_sets))
-    (template,) = reconcile(train, around(), 7).templates
+    (template,) = reconcile_provisioning(train, around(), 7).templates
     (container,) = template.template.containers
     assert (container.requests, container.limits) == ({"cpu": 1000, "gpu": 1}, {"cpu": 2000, "gpu": 1})
 
 
 def test_nothing_is_asked_before_there_is_quota() -> None:
     waiting = replace(TRAIN, conditions=(), admission=None)
-    assert reconcile(waiting, around(), 7) == ProvisioningResult(workload=waiting)
+    assert reconcile_provisioning(waiting, around(), 7) == ProvisioningResult(workload=waiting)
 
 
 def test_annotations_of_the_workload_are_passed_on_as_parameters() -> None:
     annotated = replace(TRAIN, annotations={"provreq.kueue.x-k8s.io/zone": "b", "other": "x"})
-    (request,) = reconcile(annotated, around(), 7).created
+    (request,) = reconcile_provisioning(annotated, around(), 7).created
     assert request.parameters == {"maxRun": "24h", "zone": "b"}
 
 
@@ -146,7 +146,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize(("request_", "state"), ANSWERS.values(), ids=ANSWERS)
 def test_the_answer_decides_the_check(request_: ProvisioningRequest, state: CheckState) -> None:
-    outcome = reconcile(TRAIN, around(request_), 7)
+    outcome = reconcile_provisioning(TRAIN, around(request_), 7)
     moved = replace(state, since=None if state.state == "Pending" else 7)
     assert outcome.workload == replace(TRAIN, checks=(moved,))
     assert (outcome.created, outcome.deleted) == ((), ())
@@ -157,16 +157,18 @@ def test_delays_double_up_to_the_longest_and_the_fourth_failure_rejects() -> Non
     states = []
     for attempt in (1, 2, 3, 4):
         failed = said("Failed", "no room", replace(FIRST, name=f"train-dws-{attempt}"))
-        (state,) = reconcile(with_check(retry_count=attempt - 1), around(failed, config=config), 7).workload.checks
+        (state,) = reconcile_provisioning(
+            with_check(retry_count=attempt - 1), around(failed, config=config), 7
+        ).workload.checks
         states.append((state.state, state.requeue_after))
     assert states == [("Retry", 60), ("Retry", 100), ("Retry", 100), ("Rejected", None)]
 
 
 def test_after_a_failure_the_next_attempt_is_made_when_the_workload_has_its_quota_again() -> None:
     failed = said("Failed", "no room")
-    again = reconcile(with_check(retry_count=1), around(failed), 9)
+    again = reconcile_provisioning(with_check(retry_count=1), around(failed), 9)
     assert [request.name for request in again.created] == ["train-dws-2"]
-    kept = reconcile(with_check(retry_count=1), around(), 9)
+    kept = reconcile_provisioning(with_check(retry_count=1), around(), 9)
     assert [request.name for request in kept.created] == ["train-dws-2"], "the check remembers attempts that are gone"
 
 
@@ -174,23 +176,27 @@ def test_a_booking_that_expires_while_the_workload_runs_is_of_no_concern() -> No
     running = replace(
         with_check(state="Ready"), conditions=(Condition("QuotaReserved", True), Condition("Admitted", True))
     )
-    assert reconcile(running, around(said("BookingExpired")), 9) == ProvisioningResult(workload=running)
+    assert reconcile_provisioning(running, around(said("BookingExpired")), 9) == ProvisioningResult(workload=running)
 
 
 def test_requests_go_when_the_workload_is_evicted_or_ends_or_the_config_asks_for_something_else() -> None:
     evicted = TRAIN.with_condition(Condition("Evicted", True, "Preempted"))
-    assert reconcile(evicted, around(FIRST), 9) == ProvisioningResult(workload=evicted, deleted=("ml/train-dws-1",))
-    assert reconcile(evicted, around(FIRST), 9, clean_up=False) == ProvisioningResult(workload=evicted)
+    assert reconcile_provisioning(evicted, around(FIRST), 9) == ProvisioningResult(
+        workload=evicted, deleted=("ml/train-dws-1",)
+    )
+    assert reconcile_provisioning(evicted, around(FIRST), 9, clean_up=False) == ProvisioningResult(workload=evicted)
     finished = TRAIN.with_condition(Condition("Finished", True))
-    assert reconcile(finished, around(FIRST), 9) == ProvisioningResult(workload=finished, deleted=("ml/train-dws-1",))
+    assert reconcile_provisioning(finished, around(FIRST), 9) == ProvisioningResult(
+        workload=finished, deleted=("ml/train-dws-1",)
+    )
     other = replace(FIRST, parameters={"maxRun": "1h"})
-    outcome = reconcile(TRAIN, around(other), 9)
+    outcome = reconcile_provisioning(TRAIN, around(other), 9)
     assert (outcome.deleted, [request.name for request in outcome.created]) == (("ml/train-dws-1",), ["train-dws-1"])
 
 
 def test_a_workload_without_managed_resources_passes_at_once() -> None:
     config = replace(CONFIG, managed_resources=("google.com/tpu",))
-    outcome = reconcile(TRAIN, around(config=config), 9)
+    outcome = reconcile_provisioning(TRAIN, around(config=config), 9)
     message = "the provisioning request is not needed"
     assert outcome == ProvisioningResult(
         workload=with_check(state="Ready", message=message, since=9),
@@ -205,7 +211,9 @@ def test_a_workload_without_managed_resources_passes_at_once() -> None:
 
 def test_a_check_without_its_config_waits() -> None:
     lost = ProvisioningObjects(checks={"dws": CHECK}, configs={}, flavors={}, templates={}, requests=())
-    assert reconcile(TRAIN, lost, 9) == ProvisioningResult(workload=with_check(message="the check is not active"))
+    assert reconcile_provisioning(TRAIN, lost, 9) == ProvisioningResult(
+        workload=with_check(message="the check is not active")
+    )
 
 
 def test_pod_sets_that_need_the_same_are_asked_for_together() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuconsole.model.queues import ClusterQueue, Cohort, Quota
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import CycleSnapshot
-from gpuconsole.scheduling.kueue.fair_sharing import share_of
+from gpuconsole.scheduling.kueue.preemption.fair_sharing import share_of
 from gpuconsole.scheduling.kueue.quota_tree import QuotaTree, UsageTree
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.topology.layout import TasUsage

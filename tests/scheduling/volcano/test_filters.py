@@ -1,11 +1,10 @@
 """predicates: filters that concern what pods ask for beside resources: ports, volumes, devices."""
 
-from gpuconsole.model.cluster import Node
+from gpuconsole.model.cluster import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
 from gpuconsole.model.devices import Device, DeviceClass, DeviceRequest, ResourceClaim, ResourceSlice
 from gpuconsole.model.labels import NodeTerm, Requirement
 from gpuconsole.model.pod_template import Container, HostPort, PodClaim, PodTemplate, PodVolume
-from gpuconsole.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from gpuconsole.scheduling.devices.dra_inventory import DraInventory
+from gpuconsole.scheduling.devices.allocator import DraInventory
 from gpuconsole.scheduling.kube.volumes import Storage
 from gpuconsole.scheduling.volcano.actions import ACTIONS
 from gpuconsole.scheduling.volcano.api.task import TaskInfo

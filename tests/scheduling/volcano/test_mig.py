@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.events import Bind
 from gpuconsole.model.gpus.mig import MigPlacement
-from gpuconsole.model.gpus.mig_resources import DYNAMIC, division_of
+from gpuconsole.model.gpus.mig_reconfiguration import DYNAMIC, division_of
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.model.resources import CPU, PODS
 from gpuconsole.model.volcano import PodGroup

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from gpuconsole.model.apiserver.jobs.framework import Document, at, entries, number
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import BOTH, Objection, names_both, order_of
-from gpuconsole.model.cron import parse_cron
+from gpuconsole.model.clock import parse_cron
 from gpuconsole.model.documents.findings import Path, label_key, subdomain
 from gpuconsole.model.resources import canonical, parse_quantity
 

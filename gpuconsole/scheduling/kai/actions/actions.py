@@ -14,10 +14,9 @@ from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, requested_gpus
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, is_node_ready
 from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, ALLOCATED, DEFAULT_POD_SET, KaiPodStatus, PodInfo
 from gpuconsole.scheduling.kai.functions import SolverScenario
-from gpuconsole.scheduling.kai.job_placement import PlacementAttempt
+from gpuconsole.scheduling.kai.job_placement import KaiStatement, PlacementAttempt
 from gpuconsole.scheduling.kai.session import EvictedTask, JobFilter, JobsByQueue, KaiSession, pending_jobs
 from gpuconsole.scheduling.kai.solving.solver import FailedJobs, Solver, victim_order
-from gpuconsole.scheduling.kai.statement import KaiStatement
 
 
 def allocate(session: KaiSession) -> None:

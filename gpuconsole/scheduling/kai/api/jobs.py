@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.scheduling.heap import heap_sorted
-from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, mig_profile
 from gpuconsole.scheduling.kai.api.tasks import (
     ACTIVE_ALLOCATED,
     ACTIVE_USED,
@@ -21,6 +20,8 @@ from gpuconsole.scheduling.kai.api.tasks import (
     GpuRequestType,
     KaiPodStatus,
     PodInfo,
+    ResourceAmounts,
+    mig_profile,
 )
 from gpuconsole.scheduling.kai.messages import JobError, TaskErrors
 

@@ -14,16 +14,20 @@ from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import Taint
-from gpuconsole.scheduling.kai.api.resources import (
+from gpuconsole.scheduling.kai.api.tasks import (
+    ACTIVE_USED,
     MIG_PREFIX,
+    GpuRequestType,
+    KaiPodStatus,
+    PodInfo,
     ResourceAmounts,
     ResourceRequirements,
+    TaskSpec,
     fits_whole_devices,
     fits_without_gpus,
     mig_slices,
     new_request,
 )
-from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, GpuRequestType, KaiPodStatus, PodInfo, TaskSpec
 
 
 def add_shared(node: KaiNodeInfo, task: PodInfo) -> None:

@@ -17,8 +17,7 @@ from msgspec import Struct, field
 
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.scheduling.kai.api.nodes import RESERVATION_APP, KaiNodeInfo, is_node_ready, request_quota
-from gpuconsole.scheduling.kai.api.resources import ResourceAmounts, ResourceRequirements
-from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, PodInfo
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_USED, PodInfo, ResourceAmounts, ResourceRequirements
 from gpuconsole.scheduling.kai.config import SchedulerFlags
 
 UNLIMITED = -1.0

@@ -13,8 +13,7 @@ from msgspec import Struct
 from gpuconsole.scheduling.kai import messages
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
-from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.api.tasks import PodInfo, ResourceAmounts
 from gpuconsole.scheduling.kai.fair_share.division import (
     CPU,
     GPU,

@@ -7,8 +7,7 @@ topology and podaffinity are multiples of their weight: up to ten times, and by 
 from collections.abc import Hashable, Mapping
 
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, fits_shared
-from gpuconsole.scheduling.kai.api.resources import CPU, GPU
-from gpuconsole.scheduling.kai.api.tasks import PodInfo
+from gpuconsole.scheduling.kai.api.tasks import CPU, GPU, PodInfo
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
 from gpuconsole.scheduling.kai.functions import NodeScorer
 from gpuconsole.scheduling.kai.plugins.predicates import pods_except

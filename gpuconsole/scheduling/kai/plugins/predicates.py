@@ -6,7 +6,7 @@ binds volumes after the session; here no other task of the session gets a volume
 
 from collections.abc import Iterator
 
-from gpuconsole.scheduling.devices.dra_inventory import MAX_USERS
+from gpuconsole.scheduling.devices.allocator import MAX_USERS
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
 from gpuconsole.scheduling.kai.api.nodes import (
     KaiNodeInfo,
@@ -15,8 +15,15 @@ from gpuconsole.scheduling.kai.api.nodes import (
     request_quota,
     untolerated_taint,
 )
-from gpuconsole.scheduling.kai.api.resources import PODS, ResourceAmounts, ResourceRequirements
-from gpuconsole.scheduling.kai.api.tasks import ClaimInfo, ClaimRef, GpuRequestType, PodInfo
+from gpuconsole.scheduling.kai.api.tasks import (
+    PODS,
+    ClaimInfo,
+    ClaimRef,
+    GpuRequestType,
+    PodInfo,
+    ResourceAmounts,
+    ResourceRequirements,
+)
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
 from gpuconsole.scheduling.kai.fair_share.division import GPU_WORKER_LABEL
 from gpuconsole.scheduling.kai.job_placement import choose_gpus

@@ -10,8 +10,14 @@ from msgspec import Struct
 
 from gpuconsole.scheduling.kai import messages
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo
-from gpuconsole.scheduling.kai.api.resources import ResourceAmounts
-from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, ALLOCATED, GpuRequestType, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.api.tasks import (
+    ACTIVE_ALLOCATED,
+    ALLOCATED,
+    GpuRequestType,
+    KaiPodStatus,
+    PodInfo,
+    ResourceAmounts,
+)
 from gpuconsole.scheduling.kai.config import InvalidArgument, KaiPluginArguments
 from gpuconsole.scheduling.kai.fair_share.division import (
     GPU,

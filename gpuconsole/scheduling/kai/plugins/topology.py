@@ -12,14 +12,16 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, TopologyConstraint, TopologyInfo
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo
-from gpuconsole.scheduling.kai.api.resources import (
+from gpuconsole.scheduling.kai.api.tasks import (
+    ACTIVE_ALLOCATED,
+    DEFAULT_POD_SET,
     PODS,
     DifferentGpuPortions,
+    PodInfo,
     ResourceAmounts,
     ResourceRequirements,
     largest_request,
 )
-from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, DEFAULT_POD_SET, PodInfo
 from gpuconsole.scheduling.kai.config import KaiPluginArguments
 from gpuconsole.scheduling.kai.functions import CannotScore, NodeScorer, NodeSet, NoSuitableNodes
 from gpuconsole.scheduling.kai.messages import NOT_ENOUGH_PODS, POD_ERRORS, JobError, format_decimals

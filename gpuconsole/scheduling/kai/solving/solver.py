@@ -20,12 +20,10 @@ from gpuconsole.model.pod_template import PodAffinity
 from gpuconsole.scheduling.kai import messages
 from gpuconsole.scheduling.kai.api.jobs import PodGroupInfo, PodSetInfo, SubGroup, tasks_to_evict
 from gpuconsole.scheduling.kai.api.nodes import KaiNodeInfo, node_matches_selector
-from gpuconsole.scheduling.kai.api.resources import ResourceRequirements
-from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, ALIVE, KaiPodStatus, PodInfo
+from gpuconsole.scheduling.kai.api.tasks import ACTIVE_ALLOCATED, ALIVE, KaiPodStatus, PodInfo, ResourceRequirements
 from gpuconsole.scheduling.kai.functions import SolverScenario, VictimJob
-from gpuconsole.scheduling.kai.job_placement import PlacementAttempt
+from gpuconsole.scheduling.kai.job_placement import KaiStatement, PlacementAttempt
 from gpuconsole.scheduling.kai.session import EvictedTask, JobFilter, JobsByQueue, KaiSession
-from gpuconsole.scheduling.kai.statement import KaiStatement
 from gpuconsole.scheduling.kube.plugins.framework import host_ports
 
 

@@ -19,7 +19,7 @@ from gpuconsole.model.documents.findings import FieldError, Path, forbidden, inv
 from gpuconsole.model.labels import LabelSelector, Requirement
 
 Duration = Annotated[str, Meta(title="duration")]
-"""Text of a duration; `reading` normalizes it to Go's format."""
+"""Text of a duration; `loading` normalizes it to Go's format."""
 
 Nanoseconds = int
 

@@ -22,9 +22,8 @@ from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode, ModeAndHeight
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context, FinishedTrace, SearchTrace, SearchTraces
-from gpuconsole.scheduling.kueue.fair_sharing import share_of, share_text
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
-from gpuconsole.scheduling.kueue.preemption.fair_sharing import fair_targets
+from gpuconsole.scheduling.kueue.preemption.fair_sharing import fair_targets, share_of, share_text
 from gpuconsole.scheduling.kueue.preemption.search import (
     NOT_BORROWING,
     PreemptionSearch,

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 
 from gpuconsole.scheduling.volcano.actions.allocate import allocate, backfill, enqueue
 from gpuconsole.scheduling.volcano.actions.gang_eviction import gangpreempt, gangreclaim
-from gpuconsole.scheduling.volcano.actions.preempt import preempt
-from gpuconsole.scheduling.volcano.actions.reclaim import reclaim, shuffle
+from gpuconsole.scheduling.volcano.actions.preempt import preempt, reclaim, shuffle
 from gpuconsole.scheduling.volcano.session import VolcanoSession
 
 ACTIONS: Mapping[str, Callable[[VolcanoSession], None]] = {

@@ -14,8 +14,8 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.scheduling.volcano.actions.domain_search import JobWorksheet, new_worksheet, tasks_in_order
-from gpuconsole.scheduling.volcano.actions.reclaim import starving_jobs_by_queue
+from gpuconsole.scheduling.volcano.actions.allocate import JobWorksheet, new_worksheet, tasks_in_order
+from gpuconsole.scheduling.volcano.actions.preempt import starving_jobs_by_queue
 from gpuconsole.scheduling.volcano.api.hyper_nodes import ROOT_NAME
 from gpuconsole.scheduling.volcano.api.job import FitError, JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.node import NodeInfo

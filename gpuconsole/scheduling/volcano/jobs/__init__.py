@@ -1,6 +1,6 @@
 """Rules of Volcano 1.15.1's job controller for a Job, as functions of the job and its pods.
 
-`requests` describes events and chooses the action by the job's policies, and `states` plans it for the job's phase.
+`states` describes events, chooses the action by the job's policies, and plans it for the job's phase.
 `pods` selects the pods to delete and create and computes the status, `job_plugins` changes new pods, and `pod_group`
 builds the PodGroup. Where the controller iterates over a Go map, tasks are processed in their order.
 """

@@ -12,13 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.cluster import PersistentVolumeClaim, Pod, PodPhase
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodTemplate, PodVolume
-from gpuconsole.model.storage import PersistentVolumeClaim
 from gpuconsole.model.volcano import JobAction, VolcanoPhase, VolcanoStatus
 from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
-from gpuconsole.scheduling.volcano.jobs.requests import is_outdated, partition_of
 from gpuconsole.scheduling.volcano.jobs.states import (
     COPIED_ANNOTATIONS,
     COPIED_LABELS,
@@ -43,7 +41,9 @@ from gpuconsole.scheduling.volcano.jobs.states import (
     PodTarget,
     StatusUpdate,
     TargetType,
+    is_outdated,
     keep_status,
+    partition_of,
     pod_name,
     pod_names,
     spec_of,

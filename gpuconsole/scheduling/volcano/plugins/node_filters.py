@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.gpus.mig import MigInstance
-from gpuconsole.model.gpus.mig_resources import DYNAMIC, Division, division_of
+from gpuconsole.model.gpus.mig_reconfiguration import DYNAMIC, Division, division_of
 from gpuconsole.model.labels import NodeTerm
 from gpuconsole.model.resources import is_mig
 from gpuconsole.scheduling.devices import allocator

@@ -5,11 +5,13 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.volcano import JobAction, JobEvent, LifecyclePolicy, TaskSpec, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.jobs.requests import (
+from gpuconsole.scheduling.volcano.jobs.states import (
     DelayedAction,
     DelayedActions,
     JobRequest,
+    PodTarget,
     PolicyAction,
+    TargetType,
     add_delayed,
     cancel_obsolete,
     cancel_replaced,
@@ -18,7 +20,6 @@ from gpuconsole.scheduling.volcano.jobs.requests import (
     request_of,
     target_of,
 )
-from gpuconsole.scheduling.volcano.jobs.states import PodTarget, TargetType
 from tests.support.volcano_jobs import job, pods
 
 A, E = JobAction, JobEvent
