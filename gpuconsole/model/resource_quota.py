@@ -139,7 +139,7 @@ def object_usage(obj: Job | Workload | PersistentVolumeClaim | ResourceClaim) ->
     """Quota usage of an object other than a pod, by quota resource."""
     match obj:
         case Job():
-            return {f"count/{resource_of(obj)}": 1}
+            return {f"count/{resource_of(obj)}": 1} if obj.kind in API_GROUPS else {}
         case Workload():
             return {COUNT_WORKLOADS: 1}
         case PersistentVolumeClaim():
@@ -192,12 +192,15 @@ def _counts_of(name: str) -> type[Counted] | None:
 
 
 def resource_of(job: Job) -> str:
-    """Return a job's API resource, such as `jobs.batch`."""
+    """Return a job's API resource, such as `jobs.batch`.
+
+    Raises KeyError for a kind without an API object of its own, such as one group of a LeaderWorkerSet.
+    """
     return _resource(job.kind)
 
 
 def _resource(kind: str) -> str:
-    return f"{kind.removeprefix('Volcano').lower()}s.{API_GROUPS.get(kind, 'batch')}".removesuffix(".")
+    return f"{kind.removeprefix('Volcano').lower()}s.{API_GROUPS[kind]}".removesuffix(".")
 
 
 _JOBS = frozenset(f"count/{_resource(kind)}" for kind in API_GROUPS if kind != "Pod")

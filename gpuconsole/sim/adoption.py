@@ -27,7 +27,8 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.pod_resources import reserved_at
 from gpuconsole.scheduling.kueue.slices import replacement_for
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
-from gpuconsole.scheduling.volcano.jobs.states import TASK_INDEX, TASK_SPEC
+from gpuconsole.scheduling.volcano.api.task import TASK_SPEC
+from gpuconsole.scheduling.volcano.jobs.states import TASK_INDEX
 from gpuconsole.sim.controllers import (
     eviction,
     job_lifecycle,

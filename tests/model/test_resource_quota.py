@@ -3,7 +3,8 @@
 import pytest
 
 from gpuconsole.model.job import Job
-from gpuconsole.model.resource_quota import resource_of
+from gpuconsole.model.jobs.workloads import LWS_GROUP
+from gpuconsole.model.resource_quota import object_usage, resource_of
 
 NAMES = {
     "Job": "jobs.batch",
@@ -22,3 +23,10 @@ NAMES = {
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_job_is_counted_under_the_plural_and_the_group_of_its_kind(kind: str) -> None:
     assert resource_of(Job(namespace="team", name="j", kind=kind)) == NAMES[kind]
+
+
+def test_a_job_without_an_api_object_of_its_own_counts_in_no_quota() -> None:
+    group = Job(namespace="team", name="j", kind=LWS_GROUP)
+    assert object_usage(group) == {}
+    with pytest.raises(KeyError, match=LWS_GROUP):
+        resource_of(group)

@@ -26,7 +26,6 @@ from gpuconsole.model.apiserver.schema import (
     AMOUNTS,
     INT_32,
     KIND,
-    LABEL,
     LONGEST_LABEL,
     MOMENT,
     NODE_LABEL,
@@ -47,7 +46,7 @@ from gpuconsole.model.apiserver.schema import (
     record,
     whole,
 )
-from gpuconsole.model.documents.findings import FieldError, Path, label_key, label_value
+from gpuconsole.model.documents.findings import LABEL, FieldError, Path, label_key, label_value
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.resources import capped
 

@@ -12,14 +12,12 @@ from gpuconsole.model.apiserver.schema import (
     INT_32,
     INT_64,
     INT_OR_TEXT,
-    LABEL,
     LABELS,
     LONGEST_LABEL,
     LONGEST_SUBDOMAIN,
     MOMENT,
     NODE_LABEL,
     REASON,
-    SUBDOMAIN,
     TEXTS,
     Empty,
     Schema,
@@ -33,6 +31,7 @@ from gpuconsole.model.apiserver.schema import (
     record,
     whole,
 )
+from gpuconsole.model.documents.findings import LABEL, SUBDOMAIN
 from gpuconsole.model.documents.reader import INT64
 
 KEY_SELECTOR = record({"name": a_text(default="")}, text="key!", flag="optional")

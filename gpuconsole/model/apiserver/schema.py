@@ -20,7 +20,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import parse_time
-from gpuconsole.model.documents.findings import FieldError, FieldErrorKind, Key, Path, path_text, subdomain
+from gpuconsole.model.documents.findings import (
+    LABEL,
+    SUBDOMAIN,
+    FieldError,
+    FieldErrorKind,
+    Key,
+    Path,
+    path_text,
+    subdomain,
+)
 from gpuconsole.model.documents.reader import INT32, INT64
 from gpuconsole.model.resources import canonical
 
@@ -290,8 +299,6 @@ def _drops(schema: Schema, entry: Any) -> bool:
     return schema.empty is Empty.DROPPED and entry in ("", [], {})
 
 
-SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 KIND = re.compile(r"[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
 NODE_LABEL = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"

@@ -266,9 +266,11 @@ def too_long(path: Path, limit: int) -> FieldError:
 
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+"""Pattern of a DNS label (RFC 1123), without its length."""
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""Pattern of a DNS subdomain (RFC 1123), without its length."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _NAME_RULE = (
@@ -305,7 +307,7 @@ def _check(text: str, form: re.Pattern[str], limit: int, broken: str) -> Faults:
 
 def label(text: str) -> Faults:
     """Validate a DNS label (RFC 1123)."""
-    return _check(text, _LABEL, 63, _broken(_LABEL_RULE, _LABEL, "my-name", "123-abc"))
+    return _check(text, LABEL, 63, _broken(_LABEL_RULE, LABEL, "my-name", "123-abc"))
 
 
 def service_name(text: str) -> Faults:
@@ -315,7 +317,7 @@ def service_name(text: str) -> Faults:
 
 def subdomain(text: str) -> Faults:
     """Validate a DNS subdomain (RFC 1123)."""
-    return _check(text, _SUBDOMAIN, 253, _broken(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"))
+    return _check(text, SUBDOMAIN, 253, _broken(_SUBDOMAIN_RULE, SUBDOMAIN, "example.com"))
 
 
 def identifier(text: str) -> Faults:

@@ -15,12 +15,11 @@ from typing import Any
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
+from gpuconsole.model.documents.findings import LABEL, SUBDOMAIN
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.text import MAX_NAME
 
-SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 PATH = re.compile(r"\S+")
 KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """Pattern of the key of a label, an annotation or a taint."""

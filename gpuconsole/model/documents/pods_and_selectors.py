@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from gpuconsole.errors import InputError
 from gpuconsole.model.clock import SECOND, Span
-from gpuconsole.model.documents.findings import Silence
+from gpuconsole.model.documents.findings import SUBDOMAIN, Silence
 from gpuconsole.model.documents.metadata import (
     LONGEST_KEY,
     LONGEST_LABEL,
-    SUBDOMAIN,
     annotations,
     is_label_key,
     is_label_value,

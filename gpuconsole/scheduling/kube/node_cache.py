@@ -173,6 +173,10 @@ class NodeCache:
         """The plugins that look at one node at a time, prepared for pods of this class."""
         return prepare_node_plugins(self.profile, pod_class, self.images, self._packing)
 
+    def free_gpus(self) -> dict[str, tuple[int, ...]]:
+        """Indices of the unassigned GPUs, by node with a Node object."""
+        return {state.name: state.free_gpus for state in self.nodes if state.node is not None}
+
     @property
     def images(self) -> Images:
         """Images of all nodes, for ImageLocality."""

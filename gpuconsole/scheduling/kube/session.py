@@ -489,7 +489,7 @@ class KubePlacement:
 
     def free_gpus(self) -> Mapping[str, tuple[int, ...]]:
         """Indices of the unassigned GPUs, by node."""
-        return {state.name: state.free_gpus for state in self._node_cache.nodes if state.node is not None}
+        return self._node_cache.free_gpus()
 
     def gpus_of(self, pod: str) -> tuple[int, ...]:
         """Indices of the GPUs assigned to a pod; none if it is not on a node."""

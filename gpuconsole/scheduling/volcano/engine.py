@@ -243,7 +243,7 @@ class VolcanoGpuOwners:
 
     def free_gpus(self) -> dict[str, tuple[int, ...]]:
         """Indices of the unassigned GPUs, by node."""
-        return {state.name: state.free_gpus for state in self._node_cache.nodes if state.node is not None}
+        return self._node_cache.free_gpus()
 
     def count_fitting(self, template: PodTemplate) -> int:
         """How many pods of a template fit now."""

@@ -112,8 +112,6 @@ class VolcanoFunctions(Struct):
     job_enqueueable: dict[str, Callable[[JobInfo], int]] = field(default_factory=dict)
     job_enqueued: dict[str, Callable[[JobInfo], None]] = field(default_factory=dict)
     job_starving: dict[str, Callable[[JobInfo], bool]] = field(default_factory=dict)
-    target_job: dict[str, Callable[[list[JobInfo]], JobInfo | None]] = field(default_factory=dict)
-    reserved_nodes: dict[str, Callable[[], None]] = field(default_factory=dict)
     victim_tasks: dict[str, list[Callable[[list[TaskInfo]], list[TaskInfo]]]] = field(default_factory=dict)
     simulate_add: dict[str, Callable[[TaskInfo, TaskInfo, NodeInfo], None]] = field(default_factory=dict)
     """(preemptor, task put back, copy of a node): updates the plugin's state in a topology-aware preemption trial."""

@@ -31,8 +31,9 @@ from gpuconsole.scheduling.kueue.podset import (
 )
 from gpuconsole.scheduling.kueue.topology.layout import placed_by_topology
 from gpuconsole.scheduling.kueue.topology.node_failures import Places, is_gated, ungate_pods
+from gpuconsole.scheduling.volcano.api.task import GROUP_NAME, TASK_SPEC
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
-from gpuconsole.scheduling.volcano.jobs.states import GROUP_NAME, TASK_SPEC, tasks_of
+from gpuconsole.scheduling.volcano.jobs.states import tasks_of
 from gpuconsole.sim.controllers.admission_plugins import pod_priority, pod_sets_with_defaults
 from gpuconsole.sim.controllers.work import next_pieces
 from gpuconsole.sim.world import World

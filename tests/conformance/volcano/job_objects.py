@@ -11,7 +11,7 @@ from gpuconsole.model.documents.reader import Reader
 from gpuconsole.model.job import Job
 from gpuconsole.model.jobs.volcano import volcano_job
 from gpuconsole.model.volcano import VolcanoSpec
-from gpuconsole.scheduling.volcano.jobs.states import TASK_SPEC
+from gpuconsole.scheduling.volcano.api.task import TASK_SPEC
 from tests.conformance.volcano.objects import LONG_AGO, decode
 
 Document = Mapping[str, Any]

@@ -11,7 +11,7 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.resources import amount
 from gpuconsole.model.volcano import JobAction, JobEvent, PodGroup, VolcanoPhase, VolcanoStatus
-from gpuconsole.scheduling.volcano.api.task import TaskInfo
+from gpuconsole.scheduling.volcano.api.task import TASK_SPEC, TaskInfo
 from gpuconsole.scheduling.volcano.jobs import pod_group as groups
 from gpuconsole.scheduling.volcano.jobs.job_plugins import UnknownPlugin, apply_plugins, owned_objects_of
 from gpuconsole.scheduling.volcano.jobs.pods import (
@@ -28,7 +28,6 @@ from gpuconsole.scheduling.volcano.jobs.states import (
     JOB_NAME,
     JOB_VERSION,
     PARTITION,
-    TASK_SPEC,
     ActionPlan,
     ControllerCall,
     JobRequest,

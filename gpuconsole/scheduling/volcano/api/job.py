@@ -18,8 +18,8 @@ from gpuconsole.model.volcano import NetworkTopology, PodGroup, SubGroupPolicy
 from gpuconsole.scheduling.volcano.api.resource import Resource, excess
 from gpuconsole.scheduling.volcano.api.task import (
     ALLOCATED_STATUSES,
-    MAX_UNAVAILABLE,
-    MIN_AVAILABLE,
+    JDB_MAX_UNAVAILABLE,
+    JDB_MIN_AVAILABLE,
     QUEUE_GATE,
     READY_STATUSES,
     SLA_WAITING_TIMES,
@@ -255,7 +255,8 @@ class SubJobInfo(Gang):
 
     @property
     def is_soft(self) -> bool:
-        return self.network_topology is not None and self.network_topology.mode == "soft"
+        """True if the tasks should, but need not, be within one hyper node."""
+        return is_soft_topology(self.network_topology)
 
     def convert_to_hard(self, tier: int) -> None:
         """Turn a soft topology into a hard one with this highest tier (ConvertToHardTopology)."""
@@ -273,6 +274,11 @@ class SubJobInfo(Gang):
         """Take over the allocated and nominated hyper nodes from another copy of the sub-job."""
         self.allocated_hyper_node = source.allocated_hyper_node
         self.nominated_hyper_node = source.nominated_hyper_node
+
+
+def is_soft_topology(topology: NetworkTopology | None) -> bool:
+    """True if there is a topology in soft mode."""
+    return topology is not None and topology.mode == "soft"
 
 
 def hard_topology_tier(topology: NetworkTopology | None) -> int | None:
@@ -595,7 +601,8 @@ class JobInfo(Gang):
 
     @property
     def is_soft(self) -> bool:
-        return self.network_topology is not None and self.network_topology.mode == "soft"
+        """True if the tasks should, but need not, be within one hyper node."""
+        return is_soft_topology(self.network_topology)
 
     @property
     def contains_hard_topology(self) -> bool:
@@ -691,6 +698,6 @@ class JobInfo(Gang):
 
 
 def _disruption_budget(group: PodGroup) -> DisruptionBudget:
-    if MIN_AVAILABLE in group.annotations:
-        return DisruptionBudget(min_available=group.annotations[MIN_AVAILABLE])
-    return DisruptionBudget(max_unavailable=group.annotations.get(MAX_UNAVAILABLE, ""))
+    if JDB_MIN_AVAILABLE in group.annotations:
+        return DisruptionBudget(min_available=group.annotations[JDB_MIN_AVAILABLE])
+    return DisruptionBudget(max_unavailable=group.annotations.get(JDB_MAX_UNAVAILABLE, ""))

@@ -16,13 +16,11 @@ from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources, add, scale
 from gpuconsole.model.volcano import NetworkTopology, PodGroup, SubGroupPolicy
+from gpuconsole.scheduling.volcano.api.task import JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, TASK_SPEC
 from gpuconsole.scheduling.volcano.jobs.states import (
     COPIED_ANNOTATIONS,
     COPIED_LABELS,
-    JDB_MAX_UNAVAILABLE,
-    JDB_MIN_AVAILABLE,
     PARTITION,
-    TASK_SPEC,
     JobTask,
     spec_of,
     tasks_of,

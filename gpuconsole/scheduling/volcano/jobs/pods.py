@@ -16,24 +16,26 @@ from gpuconsole.model.cluster import PersistentVolumeClaim, Pod, PodPhase
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodTemplate, PodVolume
 from gpuconsole.model.volcano import JobAction, VolcanoPhase, VolcanoStatus
+from gpuconsole.scheduling.volcano.api.task import (
+    GROUP_NAME,
+    JDB_MAX_UNAVAILABLE,
+    JDB_MIN_AVAILABLE,
+    NUMA_POLICY,
+    TASK_SPEC,
+)
 from gpuconsole.scheduling.volcano.jobs.pod_group import group_name
 from gpuconsole.scheduling.volcano.jobs.states import (
     COPIED_ANNOTATIONS,
     COPIED_LABELS,
     DEFAULT_TASK,
     FINISHED_PHASES,
-    GROUP_NAME,
-    JDB_MAX_UNAVAILABLE,
-    JDB_MIN_AVAILABLE,
     JOB_NAME,
     JOB_NAMESPACE,
     JOB_RETRY_COUNT,
     JOB_VERSION,
-    NUMA_POLICY,
     PARTITION,
     QUEUE_NAME,
     TASK_INDEX,
-    TASK_SPEC,
     TEMPLATE,
     ActionPlan,
     ControllerCall,

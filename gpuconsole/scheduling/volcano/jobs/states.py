@@ -34,25 +34,19 @@ from gpuconsole.model.volcano import (
     VolcanoSpec,
     VolcanoStatus,
 )
+from gpuconsole.scheduling.volcano.api.task import PREEMPTABLE, REVOCABLE_ZONE, TASK_SPEC
 
 JOB_NAME = "volcano.sh/job-name"
 JOB_NAMESPACE = "volcano.sh/job-namespace"
 JOB_VERSION = "volcano.sh/job-version"
 JOB_RETRY_COUNT = "volcano.sh/job-retry-count"
 QUEUE_NAME = "volcano.sh/queue-name"
-TASK_SPEC = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
 TEMPLATE = "volcano.sh/template-uid"
 PARTITION = "volcano.sh/partition-id"
 OUT_OF_SYNC = "volcano.sh/controller-out-of-sync"
 """Annotation of a pod that will be deleted or recreated; its events are ignored."""
-GROUP_NAME = "scheduling.k8s.io/group-name"
-NUMA_POLICY = "volcano.sh/numa-topology-policy"
-PREEMPTABLE = "volcano.sh/preemptable"
 COOLDOWN = "volcano.sh/cooldown-time"
-REVOCABLE_ZONE = "volcano.sh/revocable-zone"
-JDB_MIN_AVAILABLE = "volcano.sh/jdb-min-available"
-JDB_MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 COPIED_LABELS = (PREEMPTABLE, COOLDOWN)
 """Labels that pods take over from their Job, and PodGroups from a pod that belongs to no Job."""
 COPIED_ANNOTATIONS = (*COPIED_LABELS, REVOCABLE_ZONE)
