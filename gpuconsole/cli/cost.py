@@ -15,7 +15,7 @@ from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
 from gpuconsole.errors import UsageError
 from gpuconsole.garbage import uncollected
-from gpuconsole.insight.cost.allocation import CostAllocator, CostHour
+from gpuconsole.insight.cost.allocation import CostAllocator, CostHour, CostKind
 from gpuconsole.insight.cost.focus import focus_csv
 from gpuconsole.insight.cost.report import (
     Budget,
@@ -34,6 +34,7 @@ from gpuconsole.insight.cost.report import (
     present_rates,
     team_month,
 )
+from gpuconsole.insight.tables import time_range
 from gpuconsole.model.clock import DAY, HOUR, Span, Time, format_time, parse_span, parse_time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.text import clean
@@ -45,7 +46,10 @@ from gpuconsole.ui.names import called
 
 VERSION = 1
 """Version of the JSON document."""
+MOST_TEAMS = 10
+"""Maximum teams that are named where the requested one has no cost."""
 RATES = "Present rates. The cost over time needs a recording (`gpuconsole record`) or a simulation (--until)."
+PAST_RATES = "Rates at that time. The cost over time is that of `gpuconsole cost --since TIME`."
 UNRECORDED = "no cost has been recorded; the console records it while it runs, and so does `gpuconsole record`"
 TIMES = "write it as 2026-01-05, 2026-01-05T08:00Z, or 24h for the last 24 hours"
 
@@ -146,9 +150,7 @@ def _window(month: str | None, since: str | None, first: Time, last: Time) -> Wi
         begin = _moment(since, last) // HOUR * HOUR
     begin, end = max(begin, first), min(end, last)
     if begin > end:
-        raise UsageError(
-            f"nothing is known of that time; the data are from {format_time(first)} to {format_time(last)}"
-        )
+        raise UsageError(f"nothing is known of that time; the data are from {time_range(first, last)}")
     return begin, end
 
 
@@ -193,9 +195,12 @@ def _accrued(
     unknown = begin.seen.missing_reasons(Node, Pod)
     if not span:
         if month is not None or since is not None:
+            if request.recorded is not None:
+                raise UsageError("`gpuconsole at` shows rates at one time; for --month and --since omit `at TIME`")
             raise UsageError("a cluster has only present rates; --month and --since need --history or --until")
+        notes = (RATES if request.recorded is None else PAST_RATES,)
         rows, window = present_rates(begin, prices, labels), (begin.time, begin.time + HOUR)
-        return CostSource(origin=origin, rows=rows, window=window, per_hour=True, notes=(RATES,), unknown=unknown)
+        return CostSource(origin=origin, rows=rows, window=window, per_hour=True, notes=notes, unknown=unknown)
     allocator = CostAllocator(begin, prices, labels)
     for event in events_until(simulation, span):
         allocator.note(event)
@@ -259,12 +264,22 @@ def _print_team(source: CostSource, team: str, month: str, output: str) -> int:
     if source.per_hour:
         raise UsageError("a monthly report needs the cost over time; use --history or --until")
     report = team_month(source.rows, team, month, source.jobs)
+    notes = (*_other_teams(source.rows, team), *source.notes)
     if output == "json":
         jobs = [{**msgspec.structs.asdict(job), "job_name": called(job.job_name)} for job in report.top_5_costly_jobs]
-        _print_json(source, {**msgspec.to_builtins(report), "top_5_costly_jobs": jobs})
+        _print_json(source, {**msgspec.to_builtins(report), "top_5_costly_jobs": jobs, "notes": notes})
     else:
-        _print_document(source, texts.team_document(report), output)
+        _print_document(source, texts.team_document(report, notes), output)
     return 0
+
+
+def _other_teams(rows: Iterable[CostHour], team: str) -> tuple[str, ...]:
+    """Name the teams that have cost, if the requested one has none, as its name may be misspelled."""
+    teams = sorted({row.owner.team for row in rows if row.owner.kind is CostKind.WORKLOAD})
+    if not teams or team in teams:
+        return ()
+    more = f" and {len(teams) - MOST_TEAMS} more" if len(teams) > MOST_TEAMS else ""
+    return (f"Team {clean(team)} has no cost; teams with cost: {clean(', '.join(teams[:MOST_TEAMS]))}{more}.",)
 
 
 def _print_json(source: CostSource, body: Mapping[str, Any]) -> None:

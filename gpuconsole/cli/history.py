@@ -22,7 +22,7 @@ from gpuconsole.config import Config
 from gpuconsole.errors import HistoryError, UsageError
 from gpuconsole.insight.cost.focus import spreadsheet_text
 from gpuconsole.insight.preemption.history import NEEDED, rows
-from gpuconsole.insight.tables import table
+from gpuconsole.insight.tables import seconds, table
 from gpuconsole.model.change_log import rebuild
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -129,7 +129,7 @@ def info(file: Path | None, output: str) -> int:
         "",
         *table(
             ("RECORDING", "MODE", "SOURCE", "FIRST", "LAST"),
-            [(one.id, one.mode, one.source, format_time(one.first), format_time(one.last)) for one in recordings],
+            [(one.id, one.mode, one.source, seconds(one.first), seconds(one.last)) for one in recordings],
         ),
         "",
         *table(

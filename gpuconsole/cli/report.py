@@ -11,7 +11,7 @@ from gpuconsole.cli.answering import CommandAnswer, Origin, document
 from gpuconsole.cli.options import OpenRequest, configured
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.series import Samples, hourly
-from gpuconsole.insight.tables import seconds
+from gpuconsole.insight.tables import time_range
 from gpuconsole.insight.weekly_report import WEEK, WeekData, week_begin, week_of, weekly_report
 from gpuconsole.model.clock import HOUR, MINUTE, Time, format_time
 from gpuconsole.services.status import ConsoleMode
@@ -101,7 +101,7 @@ def _begin(week: str, chosen: Recording) -> Time:
     except ValueError as error:
         raise UsageError(f"--week: {error}") from error
     if not first <= begin <= last:
-        recorded = f"{seconds(chosen.first)} to {seconds(chosen.last)}"
+        recorded = time_range(chosen.first, chosen.last)
         raise UsageError(
             f"--week {week}: nothing is recorded then; {chosen.source} is recorded from {recorded}"
             f" ({week_of(chosen.first)} to {week_of(chosen.last)})"

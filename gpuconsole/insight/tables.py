@@ -30,3 +30,8 @@ def counted(number: int, word: str) -> str:
 def seconds(time: Time) -> str:
     """Format a time in whole seconds, the precision of all text output."""
     return format_time(time - time % SECOND)
+
+
+def time_range(first: Time, last: Time) -> str:
+    """Format a range of times in whole seconds that are within it: `2026-01-05T08:00:00Z to 2026-01-05T14:00:00Z`."""
+    return f"{seconds(first + SECOND - 1)} to {seconds(last)}"

@@ -18,6 +18,7 @@ from gpuconsole.backends.base import ClusterHealth
 from gpuconsole.errors import HistoryError, ReadOnlyError
 from gpuconsole.insight.health.engines import EnginesInForce, engines
 from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions
+from gpuconsole.insight.tables import seconds, time_range
 from gpuconsole.model.change_log import ChangeLogError, rebuild_cluster
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time, format_time, parse_span, parse_time
 from gpuconsole.model.commands import Command
@@ -97,10 +98,8 @@ def recording_at(recordings: Sequence[Recording], time: Time) -> Recording:
     found = [one for one in recordings if one.first <= time <= one.last + MINUTE]
     if found:
         return found[-1]
-    ranges = "; ".join(
-        f"{one.source} from {format_time(one.first)} to {format_time(one.last)}" for one in recordings[-3:]
-    )
-    raise HistoryError(f"nothing is recorded at {format_time(time)}; choose a time in {ranges}")
+    ranges = "; ".join(f"{one.source} from {time_range(one.first, one.last)}" for one in recordings[-3:])
+    raise HistoryError(f"nothing is recorded at {seconds(time)}; choose a time in {ranges}")
 
 
 class TimeTravel:

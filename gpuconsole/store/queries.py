@@ -20,8 +20,9 @@ from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
 from gpuconsole.insight.overview import BINS, LastHour
 from gpuconsole.insight.preemption.history import NEEDED, Losses, LostWork, lost_by, lost_by_one
 from gpuconsole.insight.series import Samples, SeriesKind
+from gpuconsole.insight.tables import time_range
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
-from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_time
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.text import clean
 from gpuconsole.store.event_blocks import KINDS, LOST, EventBlockReader, Found, Lines, bits
@@ -433,8 +434,8 @@ def _nothing_at(db: sqlite3.Connection, recording: int, time: Time) -> str:
     if not rows:
         return "the history has no states of this cluster, only events; use a history that a newer version recorded"
     nearest = sorted(rows, key=lambda row: max(row[0] - time, time - row[1], 0))[:2]
-    ranges = " and ".join(f"{format_time(first)} to {format_time(last)}" for first, last in sorted(nearest))
-    return f"nothing is recorded at {format_time(time)}; choose a time in {ranges}"
+    ranges = " and ".join(time_range(first, last) for first, last in sorted(nearest))
+    return f"nothing is recorded at {format_time(time // SECOND * SECOND)}; choose a time in {ranges}"
 
 
 def marks(

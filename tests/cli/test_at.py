@@ -69,6 +69,15 @@ def test_the_text_names_the_source_and_the_time(gpuconsole: Line, past: Past) ->
     assert result.err == "gpuconsole: recorded org-cohort as of 2026-01-05T08:30:00Z\n"
 
 
+def test_cost_has_the_rates_of_that_time_and_says_where_the_cost_over_time_is(gpuconsole: Line, past: Past) -> None:
+    rates = ("at", "2026-01-05T08:30Z", "cost", "--history", past.history)
+    result = gpuconsole(*rates)
+    assert result.lines[0] == "Cost by team, per hour at 2026-01-05T08:30:00Z"
+    assert result.lines[-1] == "Rates at that time. The cost over time is that of `gpuconsole cost --since TIME`."
+    refused = gpuconsole(*rates, "--month", "2026-01")
+    assert (refused.status, "omit `at TIME`" in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize("where", ["first", "last"])
 def test_a_time_may_count_from_the_end_of_the_recording(gpuconsole: Line, past: Past, where: str) -> None:
     history = ("--history", past.history)

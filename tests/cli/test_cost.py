@@ -198,10 +198,10 @@ def test_the_report_as_text(gpuconsole: Line, cluster: Path) -> None:
 
 def test_the_report_as_csv_adds_up_to_the_total(gpuconsole: Line, cluster: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(gpuconsole("cost", str(cluster), "--until", "3h", "-o", "csv").out)))
-    assert [(row["name"], row["cost_usd"]) for row in rows] == [
-        ("research", "35.36"),
-        ("(idle)", "17.68"),
-        ("(system)", "0.00"),
+    assert [(row["name"], row["gpu_hours"], row["cost_usd"]) for row in rows] == [
+        ("research", "16.0000", "35.36"),
+        ("(idle)", "8.0000", "17.68"),
+        ("(system)", "", "0.00"),
     ]
 
 
@@ -278,11 +278,18 @@ def test_the_monthly_report_as_text(gpuconsole: Line, cluster: Path) -> None:
         "JOB        GPU-HOURS     USD  UTILIZATION",
         "llm/train      16.00  $35.36            –",
         "",
-        "GPU-hours                  16.00",
-        "jobs                           1",
-        "average GPU utilization  unknown",
-        "total                     $35.36",
+        "GPU-hours                   16.00",
+        "jobs                            1",
+        "mean utilization of jobs  unknown",
+        "total                      $35.36",
     ]
+
+
+def test_a_team_without_cost_may_be_misspelled_so_the_others_are_named(gpuconsole: Line, cluster: Path) -> None:
+    words = (str(cluster), "--until", "3h", "--team", "reserch")
+    done = gpuconsole("cost", *words)
+    assert (done.status, done.lines[-1]) == (0, "Team reserch has no cost; teams with cost: research.")
+    assert of(gpuconsole, *words)["notes"] == ["Team reserch has no cost; teams with cost: research."]
 
 
 def test_a_budget_that_will_not_suffice_is_an_alert_and_exit_status_1(gpuconsole: Line, cluster: Path) -> None:

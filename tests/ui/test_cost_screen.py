@@ -228,7 +228,7 @@ async def test_a_time_without_recorded_costs_is_not_zero(tmp_path: Path) -> None
     console.tick(1)
     async with staged(console) as stage:
         await stage.press("9", "+", "+", "+")
-        assert "No cost is recorded last month" in stage.text
+        assert "No cost is recorded for last month" in stage.text
     console.stop()
 
 

@@ -76,8 +76,8 @@ def budget_text(status: BudgetStatus) -> str:
     return f"{text}; {forecast}"
 
 
-def team_document(report: TeamMonth) -> CostDocument:
-    """Return the monthly report of a team."""
+def team_document(report: TeamMonth, notes: Sequence[str] = ()) -> CostDocument:
+    """Return the monthly report of a team, with more `notes` below it."""
     average = report.gpu_utilization_avg
     return CostDocument(
         title=f"Team {clean(report.team)}, {report.month}",
@@ -94,12 +94,17 @@ def team_document(report: TeamMonth) -> CostDocument:
         sums=(
             ("GPU-hours", f"{report.total_gpu_hours:,.2f}"),
             ("jobs", f"{report.jobs_count:,}"),
-            ("average GPU utilization", "unknown" if average is None else f"{average:.0f}%"),
+            ("mean utilization of jobs", "unknown" if average is None else f"{average:.0f}%"),
             ("total", _usd(report.total_cost_usd)),
         ),
-        notes=(f"The table has the {shown} most expensive of {report.jobs_count:,} jobs.",)
-        if (shown := len(report.top_5_costly_jobs)) < report.jobs_count
-        else (),
+        notes=(
+            *(
+                (f"The table has the {shown} most expensive of {report.jobs_count:,} jobs.",)
+                if (shown := len(report.top_5_costly_jobs)) < report.jobs_count
+                else ()
+            ),
+            *notes,
+        ),
     )
 
 
@@ -209,6 +214,7 @@ def as_csv(summary: CostSummary) -> str:
         name = spreadsheet_text(called(item.name) or NO_NAME)
         writer.writerow([name, f"{item.gpu_hours:.4f}", *(f"{one:.2f}" for one in amounts), used])
     idle, system = f"{summary.idle_cost_usd:.2f}", f"{summary.system_cost_usd:.2f}"
-    writer.writerow(["(idle)", "", idle, *["0.00"] * 3, idle, "0.00", "0.00", ""])
+    hours = f"{summary.idle_gpu_hours:.4f}"
+    writer.writerow(["(idle)", hours, idle, *["0.00"] * 3, idle, "0.00", "0.00", ""])
     writer.writerow(["(system)", "", system, *["0.00"] * 4, system, "0.00", ""])
     return text.getvalue()

@@ -260,7 +260,7 @@ def period_summary(costs: PeriodCosts, found: CostSummary) -> tuple[Cell, ...]:
     if costs.problem:
         return (((f" {TITLES[costs.period].capitalize()}: {costs.problem}", "fault"),), "")
     if not costs.rows:
-        return (((f" No cost is recorded {TITLES[costs.period]}", "dim"),), "")
+        return (((f" No cost is recorded for {TITLES[costs.period]}", "dim"),), "")
     part = fmt.percent(found.idle_cost_usd, found.total_cost_usd)
     idle = ((f"○ {fmt.money(found.idle_cost_usd)} idle, {part}", "pending"),) if found.idle_cost_usd else ""
     system = f"{fmt.money(found.system_cost_usd)} system" if found.system_cost_usd else ""
