@@ -189,7 +189,7 @@ class PlacementEngine(Protocol):
         """State that cannot be rebuilt by applying all objects to a new engine."""
 
     def load(self, memory: tuple[str, ...]) -> None:
-        """Restore the state that `memory` returned, after all objects were applied."""
+        """Restore the state that `dump` returned, after all objects were applied."""
 
 
 class SessionPlacement:
@@ -326,7 +326,7 @@ class MultiScheduler:
         return (*self._first.dump(), *marked, *(f"{SECOND_PREFIX}@{moment}" for moment in sorted(self._timers)))
 
     def load(self, memory: tuple[str, ...]) -> None:
-        """Restore the state that `memory` returned, after all objects were applied."""
+        """Restore the state that `dump` returned, after all objects were applied."""
         own = [line.removeprefix(SECOND_PREFIX) for line in memory if line.startswith(SECOND_PREFIX)]
         self._timers = {int(line[1:]) for line in own if line.startswith("@")}
         self._first.load(tuple(line for line in memory if not line.startswith(SECOND_PREFIX)))

@@ -497,7 +497,7 @@ class KaiPlacement(SessionPlacement):
         return (msgspec.json.encode(memory).decode(),)
 
     def load(self, memory: tuple[str, ...]) -> None:
-        """Restore the state that `memory` returned, after all objects were applied."""
+        """Restore the state that `dump` returned, after all objects were applied."""
         for text in memory:
             known = msgspec.json.decode(text, type=KaiEngineState)
             self._stale, self._has_changes = dict(known.stale), known.has_changes

@@ -174,7 +174,7 @@ class PodIndex:
         return ((pod, self._nodes_with_counts(places)) for pod, places in self._groups.values())
 
     def pod_groups_with_affinity(self) -> Iterator[PodsByNode]:
-        """As `groups`, but only the classes that have affinity terms."""
+        """As `pod_groups`, but only the classes that have affinity terms."""
         return ((pod, self._nodes_with_counts(places)) for pod, places in self._with_affinity.values())
 
     def _nodes_with_counts(self, places: Mapping[int, int]) -> Iterator[tuple[Node, int]]:

@@ -195,7 +195,7 @@ class NodeCache:
         return self._order
 
     def pod_plugins(self, pending_pod: PendingPod) -> PodContextPlugins:
-        """The plugins that depend on other pods or claims, prepared for the pod; `NOTHING` if none can apply to it."""
+        """The plugins that depend on other pods or claims, prepared for the pod; `NO_POD_PLUGINS` if none can apply."""
         if pending_pod.constraints is None or pending_pod.obj is None:
             return NO_POD_PLUGINS
         if self._pod_index is None:

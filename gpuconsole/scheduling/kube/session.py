@@ -360,7 +360,7 @@ class KubePlacement:
         self._now: Time = 0
         """The time of the last pass."""
         self._last_timer: Time = 0
-        """The time that `alarm` returned last."""
+        """The time that `next_timer` returned last."""
 
     @property
     def has_pending(self) -> bool:
@@ -411,7 +411,7 @@ class KubePlacement:
         )
 
     def load(self, memory: tuple[str, ...]) -> None:
-        """Restore the state that `memory` returned, after all objects were applied."""
+        """Restore the state that `dump` returned, after all objects were applied."""
         self._queue.mark_refused(frozenset(memory), self._state.freed)
         self._state.has_untried = self._queue.any_untried(self._state.freed)
         for line in memory:

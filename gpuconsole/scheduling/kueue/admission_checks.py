@@ -78,8 +78,8 @@ def nominate_incrementally(
 ) -> ClusterNomination:
     """Nominate `step_size` more clusters if the current round is over or there is none; nominated clusters stay.
 
-    `config_order` takes them as `remotes`, the MultiKueueConfig, lists them (gate
-    MultiKueueIncrementalDispatcherRespectConfigOrder), else by name.
+    `remotes` are the clusters in the order of the MultiKueueConfig. They are nominated in this order with
+    `config_order` (gate MultiKueueIncrementalDispatcherRespectConfigOrder), else by name.
     """
     if started is not None and now - started <= ROUND_DURATION:
         return ClusterNomination(clusters=tuple(nominated), started=started, next_round=started + ROUND_DURATION + 1)

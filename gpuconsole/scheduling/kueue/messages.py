@@ -211,9 +211,9 @@ class GranularReason(StrEnum):
 
 
 PENDING = "Pending"
-"""The reason for all other causes while the gate is off."""
+"""Reason of QuotaReserved=False without the gate UnadmittedWorkloadsObservability, except where `WAITING` applies."""
 WAITING = "Waiting"
-"""The reason, while the gate is off, of a workload blocked by waitForPodsReady."""
+"""Reason of QuotaReserved=False, without that gate, for a workload that waitForPodsReady blocks."""
 
 _SEVERITY = {
     GranularReason.TOPOLOGY_PLACEMENT_FAILED: 1,

@@ -392,7 +392,7 @@ class KueueSession:
         self._apply_noted_changes.due_trees.update(dict.fromkeys(trees))
 
     def mark_unrefused_classes_admissible(self, trees: Iterable[str]) -> None:
-        """Make classes admissible that another scheduler tried again without refusing them."""
+        """Make equivalence classes admissible again that an external Kueue retried without refusing them."""
         state = self._apply_noted_changes
         for name in _queues_of(state, trees):
             state.workload_index.queue(name).mark_unrefused_classes_admissible()

@@ -111,7 +111,7 @@ class CachedBatch(Struct, frozen=True):
 
 
 class InadmissibleBatch:
-    """Heads marked inadmissible at once (`inadmissible_skip`), one for each coming cycle. Mutated by cycles."""
+    """Heads that were marked inadmissible in advance, one for each coming cycle (`inadmissible_skip`). Mutates."""
 
     __slots__ = ("candidates", "counted", "heads", "usage_key", "version")
 
@@ -137,7 +137,7 @@ class InadmissibleBatch:
         return InadmissibleBatch(self.heads, self.usage_key, self.version, self.candidates, self.counted)
 
     def stop_batch(self, queue: ClusterQueueHeap) -> None:
-        """Make the heads admissible again whose cycles have not come yet."""
+        """Make the heads admissible again that were marked inadmissible in advance and had no cycle yet."""
         queue.mark_classes_admissible(request for request, _, _ in self.heads[self.counted :])
 
 
@@ -306,7 +306,7 @@ class KueueState:
         return self.objects
 
     def end_batches(self) -> None:
-        """Stop all batches and make those heads admissible again whose cycles have not come yet."""
+        """Stop all batches: heads that were marked inadmissible in advance are admissible again before their cycle."""
         for name, passing in self.batches.items():
             passing.stop_batch(self.workload_index.queue(name))
         self.batches.clear()

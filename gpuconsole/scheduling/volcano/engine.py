@@ -420,7 +420,7 @@ class VolcanoPlacement(SessionPlacement):
         return (msgspec.json.encode(memory).decode(),)
 
     def load(self, memory: tuple[str, ...]) -> None:
-        """Restore the state that `memory` returned, after all objects were applied."""
+        """Restore the state that `dump` returned, after all objects were applied."""
         for text in memory:
             known = msgspec.json.decode(text, type=VolcanoEngineState)
             self._store.phases = dict(known.phases)

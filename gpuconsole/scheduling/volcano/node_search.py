@@ -43,12 +43,12 @@ class PredicateCache:
     def predicate_results(self, class_key: TaskClassKey) -> dict[str, tuple[int, FitError | None]]:
         """The cached predicate results of a class by node, to which the caller adds.
 
-        Each is (the node's `changes`, why tasks of the class do not fit, None if they do).
+        Each is (the node's `change_count`, why tasks of the class do not fit, None if they do).
         """
         return self._predicate_results.setdefault(class_key, {})
 
     def nodes_by_room(self, task: TaskInfo, nodes: Sequence[NodeInfo]) -> Mapping[int, list[NodeInfo]]:
-        """Group the nodes by their room for the task: NONE, SOON and NOW."""
+        """Group the nodes by their room for the task: NO_ROOM, ROOM_AFTER_RELEASE or ROOM_NOW."""
         class_key = self.class_key(task)
         known = {} if class_key is None else self._rooms.setdefault(class_key, {})
         found: dict[int, list[NodeInfo]] = {NO_ROOM: [], ROOM_AFTER_RELEASE: [], ROOM_NOW: []}
@@ -62,7 +62,7 @@ class PredicateCache:
     def scores(self, task: TaskInfo) -> dict[str, tuple[int, float]] | None:
         """The cached scores of a task's class by node, to which the caller adds; None if nothing may be cached.
 
-        Each is (the node's `changes`, sum of per-node scores).
+        Each is (the node's `change_count`, sum of per-node scores).
         """
         class_key = self.class_key(task)
         return None if class_key is None else self._scores.setdefault(class_key, {})

@@ -332,7 +332,7 @@ class SessionPlugins:
     def node_scores(
         self, task: TaskInfo, nodes: Sequence[NodeInfo], known: dict[str, tuple[int, float]] | None = None
     ) -> dict[str, float]:
-        """The sum of the plugins' scores, by node; `known` caches per-node scores with the node's `changes`."""
+        """The sum of the plugins' scores, by node; `known` caches per-node scores with the node's `change_count`."""
         one_by_one = list(self._enabled_functions(self.functions.node_order, EnabledFlag.NODE_ORDER))
         batch: dict[str, float] = {}
         for result in self._enabled_functions(self.functions.batch_node_order, EnabledFlag.NODE_ORDER):

@@ -59,7 +59,7 @@ def record_obstacles(world: World, queue: ClusterQueue | LocalQueue) -> None:
 
 
 def record_all_obstacles(world: World) -> None:
-    """Recheck the pending workloads of all ClusterQueues, after a change of an object that these reference."""
+    """Do the same as `record_obstacles` for all ClusterQueues, after a change of an object that these reference."""
     for queue in list(world.state.table("cluster_queues").all()):
         record_obstacles(world, queue)
 

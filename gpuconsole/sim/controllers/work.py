@@ -51,7 +51,7 @@ def count_pieces(rules: BatchRules, limit: int) -> int:
 
 
 def count_finished(job: Job, total: int) -> int:
-    """The number of the job's pieces that are complete or failed."""
+    """The number of the job's pieces of work that are complete or failed."""
     return count_numbers(finished_indexes(job), total)
 
 

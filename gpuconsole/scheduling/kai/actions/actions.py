@@ -135,7 +135,7 @@ def _has_enough_gpus(session: KaiSession, job: PodGroupInfo) -> bool:
 
 
 def preempt(session: KaiSession) -> None:
-    """Place pending jobs by evicting jobs of lower priority in their queue; non-preemptible ones only within quota."""
+    """Evict jobs of lower priority in the same queue to place pending jobs; non-preemptible ones only within quota."""
     jobs = pending_jobs(session, "preempt")
     failures: dict[str, FailedJobs] = {}
     while jobs:
@@ -178,7 +178,7 @@ def _preemption_victims(session: KaiSession, job: PodGroupInfo) -> JobsByQueue:
 
 
 def reclaim(session: KaiSession) -> None:
-    """Place pending jobs, with which their queue stays within its fair share, by evicting jobs of other queues."""
+    """Evict jobs of other queues to place pending jobs whose queue stays within its fair share."""
     jobs = pending_jobs(session, "reclaim")
     failures: dict[str, FailedJobs] = {}
     while jobs:

@@ -329,7 +329,7 @@ def _total_request(tasks: list[PodInfo], only_pending: bool, least_gpu_memory: i
 
 
 def requested_gpus(tasks: list[PodInfo]) -> tuple[float, int]:
-    """(GPUs, GPU memory in MiB) that tasks request; MIG slices count as GPUs, their memory with the number of GB."""
+    """(GPUs, GPU memory in MiB) that tasks request; a MIG slice counts as one GPU, and its memory in GB."""
     gpus, memory = 0.0, 0
     for task in tasks:
         gpus += task.request.gpus + task.request.dra_gpus

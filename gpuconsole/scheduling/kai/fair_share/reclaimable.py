@@ -75,7 +75,11 @@ def may_reclaim_victims(
     victims: Mapping[str, Sequence[ResourceAmounts]],
     multiplier: float = 1.0,
 ) -> bool:
-    """True if all victims, by queue, may be reclaimed in turn and the queues above the reclaimer stay in bounds."""
+    """True if the reclaimer may take from every victim, one after the other, and no ancestor exceeds its fair share.
+
+    `victims` are by queue. `multiplier` is the plugin's saturation multiplier: how much less saturated the reclaiming
+    side has to be than its sibling.
+    """
     left: dict[str, Quantities] = {}
     touched: dict[str, set[str]] = {}
     request = quantities_of(reclaimer.request)

@@ -70,7 +70,7 @@ class ComparedQueue(Struct, frozen=True):
 
     @property
     def lacks_share(self) -> bool:
-        """True if it would hold a resource, with the job, of which its share is zero."""
+        """True if the queue would hold, with the job, a resource of which it has no share."""
         held, allowed = self.allocated_with_job, self.queue.allocatable
         return any(allowed[name] == 0 and held[name] > 0 for name in RESOURCES)
 

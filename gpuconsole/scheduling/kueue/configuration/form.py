@@ -1,9 +1,9 @@
 """Kueue's Configuration as written (config.kueue.x-k8s.io/v1beta2): every field, None or empty where it is not set.
 
-Durations and quantities stay text; `policy` in `loading` converts those that admission depends on to numbers. Durations
-are written as in Go: `1h30m0s`, `1.5s`, `-1s`; Kueue accepts no other format. `with_defaults` fills in the defaults
-(Kueue 0.19 SetDefaults_Configuration). The settings of Kueue's manager process (servers, leader election, metrics,
-clients) do not affect admission.
+Durations and quantities stay text; `to_kueue_config` in `loading` converts those that admission depends on to numbers.
+Durations are written as in Go: `1h30m0s`, `1.5s`, `-1s`; Kueue accepts no other format. `with_defaults` fills in the
+defaults (Kueue 0.19 SetDefaults_Configuration). The settings of Kueue's manager process (servers, leader election,
+metrics, clients) do not affect admission.
 """
 
 import re

@@ -70,7 +70,7 @@ def total_request(tasks: Iterable[TaskInfo]) -> Resource:
 def split_into_bundles(job: JobInfo, tasks: Iterable[TaskInfo]) -> list[Bundle]:
     """Split tasks of a job into those above its gang's minimum and the rest, each with the least important first.
 
-    If the gang is below its minimum already, all are in one bundle that is not `whole`.
+    If the gang is below its minimum already, all are in one bundle that does not break it.
     """
     ordered = sorted(tasks, key=lambda task: (task.priority, task.uid))
     if not ordered:
@@ -121,7 +121,7 @@ class _SpareTasks:
 
 
 def restrict_bundles(bundles: Iterable[Bundle], allowed: Iterable[TaskInfo]) -> list[Bundle]:
-    """The bundles restricted to these tasks; a whole bundle is kept complete or dropped."""
+    """The bundles restricted to these tasks; one that breaks its gang is kept complete or dropped."""
     uids = {task.uid for task in allowed}
     left = []
     for bundle in bundles:

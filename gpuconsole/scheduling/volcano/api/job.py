@@ -323,28 +323,32 @@ class RoleMinimums:
         self.job = job
 
     @property
-    def apply(self) -> bool:
+    def are_applied(self) -> bool:
         """True if the minimums of roles apply: not if their sum exceeds the job's minimum, which then counts alone."""
         return self.job.min_available >= self.job.task_min_available_total
 
     def are_valid(self) -> bool:
         """True if there are enough tasks of each role (CheckTaskValid)."""
-        return not self.apply or self._reach_minimums(self._count_by_role(VALID_STATUSES))
+        return not self.are_applied or self._reach_minimums(self._count_by_role(VALID_STATUSES))
 
     def are_ready(self) -> bool:
         """True if enough tasks of each role are ready or best effort (CheckTaskReady)."""
-        return not self.apply or self._reach_minimums(self._count_by_role(READY_STATUSES) + self._best_effort_by_role())
+        return not self.are_applied or self._reach_minimums(
+            self._count_by_role(READY_STATUSES) + self._best_effort_by_role()
+        )
 
     def are_pipelined(self) -> bool:
         """True if enough tasks of each role are ready, pipelined or best effort (CheckTaskPipelined)."""
         statuses = READY_STATUSES | {TaskStatus.PIPELINED}
-        return not self.apply or self._reach_minimums(self._count_by_role(statuses) + self._best_effort_by_role())
+        return not self.are_applied or self._reach_minimums(self._count_by_role(statuses) + self._best_effort_by_role())
 
     def are_starving(self) -> bool:
         """True if a role has too few ready or pipelined tasks, or if roles' minimums do not apply
         (CheckTaskStarving).
         """
-        return not self.apply or not self._reach_minimums(self._count_by_role(READY_STATUSES | {TaskStatus.PIPELINED}))
+        return not self.are_applied or not self._reach_minimums(
+            self._count_by_role(READY_STATUSES | {TaskStatus.PIPELINED})
+        )
 
     def may_become_ready(self, sub_job: str) -> bool:
         """True if the job can still become ready after a task that fits no node (NeedContinueAllocating)."""
@@ -357,7 +361,7 @@ class RoleMinimums:
         if job.contains_sub_job_policy:
             return True
         failed = job.failed_roles(sub_job)
-        if not self.apply:
+        if not self.are_applied:
             left = sum(task.role not in failed for task in job.tasks_with_status(TaskStatus.PENDING).values())
             return job.ready_task_num + left >= job.min_available
         placed = self._count_by_role(READY_STATUSES) + self._best_effort_by_role()

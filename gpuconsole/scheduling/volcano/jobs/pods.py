@@ -201,7 +201,9 @@ class KillResult(Struct, frozen=True):
     """Result of `plan_kill`: the pods to delete, and the job's status afterwards."""
 
     delete: tuple[Pod, ...]
-    """The caller marks them as out of sync first, so that their later events are ignored, and deletes the PodGroup."""
+    """The pods to delete. The caller marks them as out of sync first, so that their events are ignored, and deletes the
+    PodGroup.
+    """
     status: VolcanoStatus
 
 
