@@ -239,9 +239,9 @@ def test_the_time_line_has_curves_marks_and_a_cursor() -> None:
     marks = ((START + 12 * MINUTE, PREEMPTED), (START + 13 * MINUTE, NODE_DOWN), (START + 45 * MINUTE, PREEMPTED))
     view = TimeLineView(shown=START + 30 * MINUTE, trend=trend, marks=marks)
     assert [plain(line) for line in time_lines(view, 57)] == [
-        " GPUs     ▁▁▁▁▂▂▃▃▃▄▄▅▅▅▆▆▇▇▇█  4 of 8 nominal",
+        " GPUs     ▁▁▁▁▂▂▃▃▃▄▄▅▅▅▆▆▇▇▇█  4 of 8 quota",
         " pending  ██████████▁▁▁▁▁▁▁▁▁▁  0, 1 workloads",
-        " events   ····⚠·····▲····✖····  08:00 to 09:00",
+        " events   ····⚠·····▲····✖····  08:00 to 09:00 UTC",
     ]
     present = TimeLineView(shown=None, trend=trend, marks=marks, is_playing=False)
-    assert plain(time_lines(present, 57)[2]) == " events   ····⚠··········✖···▲  08:00 to 09:00"
+    assert plain(time_lines(present, 57)[2]) == " events   ····⚠··········✖···▲  08:00 to 09:00 UTC"

@@ -92,7 +92,7 @@ FULL = [
 def test_the_four_curves_have_their_newest_values() -> None:
     lines = [plain(line) for line in trend_lines(trend(FULL), 67)]
     assert lines == [
-        f"GPUs      {'▄' * 15}{'█' * 15}  24 of 24 nominal",
+        f"GPUs      {'▄' * 15}{'█' * 15}  24 of 24 quota",
         f"pending   {'█' * 30}  6, 3 workloads",
         f"wait p95  {'█' * 30}  1m30s",
         f"preempted {'▁' * 27}█▁▁  1 in 1 h",
@@ -117,7 +117,7 @@ def test_a_flavor_has_quota_only() -> None:
     rows = [(ago, sample(SeriesKind.QUEUE, "q", flavor="a100")) for ago in (2, 1)]  # type: ignore[arg-type]
     lines = trend_lines(trend_of(minutes(rows), series, LAST_HOUR, NOW), 80)
     assert len(lines) == 1
-    assert plain(lines[0]).endswith("12 of 24 nominal")
+    assert plain(lines[0]).endswith("12 of 24 quota")
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=lambda window: window.short)
@@ -208,7 +208,7 @@ async def test_the_dashboard_shows_the_last_hour_and_plus_and_minus_change_the_w
         await stage.press("1")
         assert titles(stage) == "Trends, last hour, since Mon 5 Jan 08:34:20"
         assert [line.split("  ")[-1] for line in plain_lines(stage)] == [
-            "20 of 24 nominal",
+            "20 of 24 quota",
             "6, 2 workloads",
             "11m",
             "40 in 1 h",
@@ -247,7 +247,7 @@ async def test_each_queue_has_its_trend_and_a_local_queue_that_of_its_cluster_qu
             (SeriesKind.QUEUE, "cq-prod"),
             (SeriesKind.QUEUE, "cq-research"),
         ]
-        assert "20 of 24 nominal" in stage.text
+        assert "20 of 24 quota" in stage.text
 
 
 async def test_the_preemptions_of_a_window_are_listed_and_the_totals_name_the_window() -> None:

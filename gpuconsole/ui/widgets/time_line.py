@@ -63,13 +63,13 @@ def time_lines(view: TimeLineView, width: int) -> tuple[Cell, ...]:
         ("nothing recorded", "")
         if sample is None
         else (
-            f"{_amount(sample.used)} of {_amount(sample.nominal)} nominal",
+            f"{_amount(sample.used)} of {_amount(sample.nominal)} quota",
             f"{_amount(sample.pending_gpus)}, {sample.pending:,} workloads",
         )
     )
     label = f"{trend.unit}s"[: LABEL - 2]
     top = max(highest(used), highest(nominal))
-    span = f"{fmt.clock(view.since)[:5]} to {fmt.clock(trend.end)[:5]}"
+    span = f"{fmt.clock(view.since)[:5]} to {fmt.clock(trend.end)[:5]} UTC"
     return (
         _row(label, _curve(used, top, "own", cursor), facts[0]),
         _row("pending", _curve(pending, highest(pending), "pending", cursor), facts[1]),

@@ -173,7 +173,7 @@ def trend_lines(trend: Trend, width: int) -> tuple[Cell, ...]:
         (
             f"{trend.unit}s"[: LABEL - 1],
             _against(used, nominal),
-            ((_amount(newest.used), "strong"), (f" of {_amount(newest.nominal)} nominal", "dim")),
+            ((_amount(newest.used), "strong"), (f" of {_amount(newest.nominal)} quota", "dim")),
         )
     ]
     if not _flavor_only(trend):
