@@ -42,6 +42,8 @@ MOST = 512
 """Maximum events of a block."""
 MERGED_AFTER = 64
 """Number of small blocks that are merged."""
+MOST_SCANNED = 300
+"""Maximum blocks in which events about some workloads are looked for one by one, instead of by their chains."""
 KINDS: tuple[str, ...] = (
     "submitted",
     "pending",
@@ -140,6 +142,20 @@ _UNIT = HistoryEvent(time=0, what=HistoryEventKind.PENDING).unit
 _VARIABLE = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})|([0-9]{1,18})")
 _PLACEHOLDER = re.compile("([\x01-\x04])")
 _NUMBER_HERE, _UID_HERE, _SUBJECT_HERE, _BY_HERE = "\x01", "\x02", "\x03", "\x04"
+_OUTCOME = (
+    _Column.WHAT,
+    _Column.WORKLOAD,
+    _Column.POD,
+    _Column.QUEUE,
+    _Column.BY,
+    _Column.REASON,
+    _Column.GPUS,
+    _Column.LOST_GPU_SECONDS,
+    _Column.COST,
+    _Column.LOST_UNKNOWN,
+    _Column.WAITED,
+)
+"""Columns of an event that analyses of preemptions read."""
 _NESTED = (_Column.MESSAGE, _Column.TOLD, _Column.CHOICE)
 """Columns with large values, of which only those of the wanted events are decoded."""
 Row = dict[int, Any]
@@ -372,10 +388,11 @@ class EventBlock:
         self._raw = msgspec.msgpack.decode(inflated(data), type=dict[int, msgspec.Raw])
         self._columns: dict[int, list[Any]] = {}
         self._flat: list[tuple[int, list[Any]]] = []
+        self._outcomes: list[tuple[Any, ...]] | None = None
         self._size = 0
         times = self._decoded(_Column.TIME)
         self._size = len(times)
-        self.times: list[int] = list(accumulate(map(int, times)))
+        self.times: list[int] = list(accumulate(times))
         self._zeros = [0] * self._size
         first = number & ((1 << _SESSION) - 1)
         self.numbers: Sequence[int] = range(first, first + self._size)
@@ -427,6 +444,18 @@ class EventBlock:
     def kind(self, place: int) -> HistoryEventKind:
         return _KINDS[int(self.value(_Column.WHAT, place))]
 
+    def outcome(self, place: int) -> tuple[Any, ...]:
+        """Values of the columns `_OUTCOME` of an event."""
+        rows = self._outcomes
+        if rows is None:
+            rows = self._outcomes = list(zip(*map(self.column, _OUTCOME), strict=True))
+        return rows[place]
+
+    def places_with_loss(self) -> list[int]:
+        """Places of the events with lost work, also if it is unknown how much."""
+        lost, unknown = self.column(_Column.LOST_GPU_SECONDS), self.column(_Column.LOST_UNKNOWN)
+        return [place for place, pair in enumerate(zip(lost, unknown, strict=True)) if any(pair)]
+
     def places(self, kind: HistoryEventKind) -> list[int]:
         """Places of the events of a kind."""
         number = _NUMBER[kind]
@@ -462,6 +491,7 @@ class EventBlockReader:
         self._blocks: dict[int, EventBlock] = {}
         self._first: list[int] = []
         """Ids of the blocks that were read, in order."""
+        self._last: EventBlock | None = None
         self._texts: dict[int, str] = {0: ""}
         self._templates: dict[int, list[str]] = {}
 
@@ -471,22 +501,21 @@ class EventBlockReader:
         since: Time | None = None,
         until: Time | None = None,
         kinds: int = EVERY_KIND,
-        before: int | None = None,
+        after: int = -1,
         newest_first: bool = False,
     ) -> Iterator[EventBlock]:
-        """Blocks that may have events in [since, until) of some kinds (bits), with numbers below `before`, in order."""
-        last = (self._session << _SESSION) + ((1 << _SESSION) - 1 if before is None else before - 1)
+        """Blocks that may have events in [since, until) of some kinds (bits), and begin after an event, in order."""
         # The index has all of these columns, so that blocks that are not needed are not read.
         query = (
             "select id from event_blocks indexed by event_blocks_times where session = :session and last >= :since"
-            " and first < :until and kinds & :kinds != 0 and id <= :before order by id"
+            " and first < :until and kinds & :kinds != 0 and id > :after order by id"
         )
         wanted = {
             "session": self._session,
             "since": -(2**63) if since is None else since,
             "until": 2**63 - 1 if until is None else until,
             "kinds": kinds,
-            "before": last,
+            "after": (self._session << _SESSION) + after,
         }
         for (number,) in self._db.execute(f"{query} desc" if newest_first else query, wanted).fetchall():
             block = self._block(number)
@@ -495,11 +524,15 @@ class EventBlockReader:
 
     def find(self, n: int) -> Found | None:
         """The event with a number."""
+        last = self._last
+        if last is not None and (at := last.place_of(n)) is not None:
+            return last, at
         wanted = self._session << _SESSION | n
         place = bisect_right(self._first, wanted) - 1
         if place >= 0:
             known = self._blocks[self._first[place]]
             if (at := known.place_of(n)) is not None:
+                self._last = known
                 return known, at
         row = self._db.execute(
             "select id from event_blocks where id <= ? and id >= ? order by id desc limit 1",
@@ -519,6 +552,32 @@ class EventBlockReader:
             column = _Column.PREVIOUS if block.subject(place) == name else _Column.BY_PREVIOUS
             distance = int(block.value(column, place))
             n = n - distance if distance > 0 else -1
+
+    def about(self, names: Collection[int], kinds: Collection[HistoryEventKind], after: int) -> Iterator[Found]:
+        """Events of these kinds about these names (numbers), as subjects, with event numbers above `after`."""
+        begin, end = self._session << _SESSION | after, (self._session + 1) << _SESSION
+        query = "select count(*) from event_blocks where id > ? and id < ?"
+        (later,) = self._db.execute(query, (begin, end)).fetchone()
+        if later > MOST_SCANNED:
+            for name in names:
+                for block, place in self.chain(name, after):
+                    if block.kind(place) in kinds and block.subject(place) == name:
+                        yield block, place
+            return
+        wanted = {_NUMBER[kind] for kind in kinds}
+        first = self.find(after)
+        since = [first[0]] if first is not None else []
+        for block in (*since, *self.blocks(kinds=bits(kinds), after=after)):
+            rows = zip(
+                block.numbers,
+                block.column(_Column.WHAT),
+                block.column(_Column.WORKLOAD),
+                block.column(_Column.POD),
+                strict=True,
+            )
+            for place, (n, what, workload, pod) in enumerate(rows):
+                if what in wanted and (workload or pod) in names and n > after:
+                    yield block, place
 
     def events(self, found: Iterable[Found]) -> Lines:
         """The events at these places, by number. Raises HistoryError for a damaged one."""
@@ -565,20 +624,21 @@ class EventBlockReader:
         Raises HistoryError if it is damaged.
         """
         try:
-            value, text, pod = block.value, self.text, block.value(_Column.POD, place)
+            what, workload, pod, queue, by, reason, gpus, lost, cost, unknown, waited = block.outcome(place)
+            text = self.text
             return HistoryEvent(
                 time=block.times[place],
-                what=block.kind(place),
-                workload=text(value(_Column.WORKLOAD, place)),
+                what=_KINDS[what],
+                workload=text(workload),
                 pod=clean(pod) if isinstance(pod, str) else text(pod),
-                queue=text(value(_Column.QUEUE, place)),
-                by=text(value(_Column.BY, place)),
-                reason=text(value(_Column.REASON, place)),
-                gpus=int(_number(value(_Column.GPUS, place))),
-                lost_gpu_seconds=float(_number(value(_Column.LOST_GPU_SECONDS, place))),
-                cost=float(_number(value(_Column.COST, place))),
-                lost_unknown=bool(value(_Column.LOST_UNKNOWN, place)),
-                waited=int(_number(value(_Column.WAITED, place))),
+                queue=text(queue),
+                by=text(by),
+                reason=text(reason),
+                gpus=int(_number(gpus)),
+                lost_gpu_seconds=float(_number(lost)),
+                cost=float(_number(cost)),
+                lost_unknown=bool(unknown),
+                waited=int(_number(waited)),
             )
         except (ValueError, LookupError, TypeError, OverflowError) as error:
             raise self._damaged(block.numbers[place], error) from error

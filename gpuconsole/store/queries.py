@@ -66,10 +66,8 @@ def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
     first = min(block.numbers[at] for block, at in chosen)
     names = {name for block, at in chosen for name in (block.subject(at), block.preemptor(at)) if name}
     found = {block.numbers[at]: (block, at) for block, at in chosen}
-    for name in sorted(names):
-        for block, at in reader.chain(name, after=first):
-            if block.kind(at) in _AFTERWARDS and block.subject(at) == name:
-                found[block.numbers[at]] = (block, at)
+    for block, at in reader.about(names, _AFTERWARDS, after=first):
+        found[block.numbers[at]] = (block, at)
     return {
         n: reader.event(block, at) if block.kind(at) in _WITH_TEXTS else reader.outcome(block, at)
         for n, (block, at) in sorted(found.items())
@@ -132,15 +130,20 @@ def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> L
     lost = LostWork()
     reader = EventBlockReader(db, session)
     for block in reader.blocks(since=start, kinds=bits(_OVERVIEW) | LOST):
-        for at, what in enumerate(block.kinds()):
-            time = block.times[at]
-            if time <= start or block.numbers[at] >= before:
-                continue
-            if what in _OVERVIEW:
-                bins = admitted if what is HistoryEventKind.ADMITTED else preempted
+        counted = {
+            what: [
+                time for at in block.places(what) if (time := block.times[at]) > start and block.numbers[at] < before
+            ]
+            for what in _OVERVIEW
+        }
+        for bins, what in ((admitted, HistoryEventKind.ADMITTED), (preempted, HistoryEventKind.PREEMPTED)):
+            for time in counted[what]:
                 bins[min(BINS - 1, (time - start) * BINS // HOUR)] += 1
-            if what is not HistoryEventKind.PREEMPTED and block.has_loss(at):
-                lost += lost_by_one(reader.event(block, at))
+        for at in block.places_with_loss():
+            if block.times[at] > start and block.numbers[at] < before:
+                event = reader.outcome(block, at)
+                if event.what is not HistoryEventKind.PREEMPTED:
+                    lost += lost_by_one(event)
     return LastHour(
         time=now,
         admitted=sum(admitted),
@@ -446,8 +449,9 @@ def marks(
     wanted = frozenset(kinds)
     for session in _sessions(db, recording):
         for block in EventBlockReader(db, session).blocks(since=since, until=until, kinds=bits(wanted)):
-            pairs = zip(block.times, block.kinds(), strict=True)
-            found += [(time, what) for time, what in pairs if what in wanted and since <= time < until]
+            for what in wanted:
+                times = (block.times[at] for at in block.places(what))
+                found += [(time, what) for time in times if since <= time < until]
     return sorted(found)
 
 

@@ -376,7 +376,11 @@ def test_an_event_that_differs_or_comes_a_day_later_is_no_repetition(recorder: R
     recorder.close()
 
 
-def test_blocks_are_merged_and_every_question_has_the_same_answer_before_and_after(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scanned", [0, 300], ids=["by chains", "by scanning"])
+def test_blocks_are_merged_and_every_question_has_the_same_answer_before_and_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scanned: int
+) -> None:
+    monkeypatch.setattr("gpuconsole.store.event_blocks.MOST_SCANNED", scanned)
     chance = random.Random(5)
     kinds = list(HistoryEventKind)
     names = [f"team/job-{number}" for number in range(40)]
@@ -415,6 +419,8 @@ def check_answers(recorder: Recorder, lines: list[HistoryEvent], names: list[str
             found = queries.of_workload(db, recorder.session, name)
             assert found == {n: one for n, one in enumerate(lines) if name in (one.workload, one.by)}
         assert rows(list(queries.preemptions(db, recorder.session, 10**6).values())) == rows(lines)
+        newest = queries.preemptions(db, recorder.session, 5)
+        assert rows(list(newest.values())) == rows([one for n, one in enumerate(lines) if n >= min(newest, default=0)])
         assert queries.losses(db, recorder.session, 10**6) == lost_by(lines)
         assert queries.preemption_count(db, recorder.session, 10**6) == sum(
             one.what is HistoryEventKind.PREEMPTED for one in lines
