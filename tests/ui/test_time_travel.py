@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from gpuconsole.cli.options import OpenRequest
+from gpuconsole.cli.run import _simulated
+from gpuconsole.config import Config
 from gpuconsole.insight.series import QueueSample, SeriesKind
 from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions.global_actions import TIME_TRAVEL
 from gpuconsole.ui.paint import plain
@@ -212,6 +216,16 @@ async def test_without_a_history_the_reason_is_said() -> None:
         assert isinstance(stage.app.screen, ConsoleScreen)
         assert not {action.id for action in stage.app.screen.offered()} & {action.id for action in TIME_TRAVEL}
         assert not stage.app.screen.query_one(TimeLine).display
+
+
+async def test_a_history_that_another_process_records_is_named(tmp_path: Path) -> None:
+    other = Recorder(tmp_path / "history.db", Opening(version="1", mode="SIM", source="test"), wall=lambda: 0)
+    console = _simulated(OpenRequest(files=("org-cohort",)), Config(state_dir=str(tmp_path), worker=False))
+    async with staged(console) as stage:
+        await stage.press("ctrl+t")
+        assert said(stage)[-1] == f"{NO_HISTORY}: {console.status.history}"
+        assert "records to this file" in console.status.history
+    other.close()
 
 
 START = 1_767_600_000_000_000

@@ -25,7 +25,7 @@ SPANS: tuple[Span, ...] = (HOUR, 2 * HOUR, 4 * HOUR, 8 * HOUR, 12 * HOUR, DAY)
 """Spans of the time line: the shortest one that covers the recording, else the longest."""
 PLAY_INTERVAL = 0.5
 """Seconds between two steps of a minute while the recording is played."""
-NO_HISTORY = "Time travel needs a recorded history; the header says why there is none"
+NO_HISTORY = "Time travel needs a recorded history"
 ENTRANCES = frozenset({HistoryEventKind.ADMITTED})
 PREEMPTIONS = frozenset({HistoryEventKind.PREEMPTED})
 FAILURES = frozenset({HistoryEventKind.NODE_DOWN})
@@ -80,7 +80,8 @@ class TimeTravelControl:
         """Open the time line at the present."""
         console = self._app.cluster
         if console.time_travel is None:
-            self._app.flash(NO_HISTORY, "warning")
+            reason = console.status.history
+            self._app.flash(f"{NO_HISTORY}: {reason}" if reason else NO_HISTORY, "warning")
             return
         self._console, self._wanted = console, None
         self._go()
