@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,15 @@ def test_every_file_of_the_recorder_is_used_and_names_are_unique() -> None:
     assert files == set(kustomization["resources"])
     names = [(document["kind"], document["metadata"]["name"]) for document in documents()]
     assert len(names) == len(set(names))
+
+
+def test_the_image_is_built_from_all_that_the_wheel_contains_and_from_no_caches() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    taken = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert "*" in lines
+    needed = {*wheel["packages"], *wheel["force-include"], "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
+    assert taken == needed
 
 
 def test_the_recorder_may_only_read_and_as_much_as_the_console() -> None:
