@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.cli.run import _simulated
 from gpuconsole.config import Config
 from gpuconsole.insight.series import QueueSample, SeriesKind
-from gpuconsole.model.clock import HOUR, MINUTE, Time
+from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time, next_multiple
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.store.recorder import Opening, Recorder
@@ -259,3 +260,5 @@ def test_the_time_line_has_curves_marks_and_a_cursor() -> None:
     ]
     present = TimeLineView(shown=None, trend=trend, marks=marks, is_playing=False)
     assert plain(time_lines(present, 57)[2]) == " events   ····⚠··········✖···▲  08:00 to 09:00 UTC"
+    midnight = TimeLineView(shown=None, trend=replace(trend, end=next_multiple(START, DAY) + 20 * MINUTE, samples=()))
+    assert plain(time_lines(midnight, 57)[2]).endswith("  1h00m to 6 Jan 00:20 UTC")

@@ -11,7 +11,7 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from gpuconsole.insight.series import QueueSample
-from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.clock import DAY, SECOND, Time
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, Piece, line
@@ -70,6 +70,8 @@ def time_lines(view: TimeLineView, width: int) -> tuple[Cell, ...]:
     label = f"{trend.unit}s"[: LABEL - 2]
     top = max(highest(used), highest(nominal))
     span = f"{fmt.clock(view.since)[:5]} to {fmt.clock(trend.end)[:5]} UTC"
+    if view.since // DAY != (trend.end - 1) // DAY:
+        span = f"{fmt.age(trend.window.span)} to {fmt.date_and_minute(trend.end)} UTC"
     return (
         _row(label, _curve(used, top, "own", cursor), facts[0]),
         _row("pending", _curve(pending, highest(pending), "pending", cursor), facts[1]),
