@@ -456,6 +456,16 @@ class EventBlock:
         lost, unknown = self.column(_Column.LOST_GPU_SECONDS), self.column(_Column.LOST_UNKNOWN)
         return [place for place, pair in enumerate(zip(lost, unknown, strict=True)) if any(pair)]
 
+    def loss(self, place: int) -> HistoryEvent:
+        """What an event says about lost work, and nothing else of it."""
+        return HistoryEvent(
+            time=self.times[place],
+            what=self.kind(place),
+            lost_gpu_seconds=float(self.value(_Column.LOST_GPU_SECONDS, place)),
+            cost=float(self.value(_Column.COST, place)),
+            lost_unknown=bool(self.value(_Column.LOST_UNKNOWN, place)),
+        )
+
     def places(self, kind: HistoryEventKind) -> list[int]:
         """Places of the events of a kind."""
         number = _NUMBER[kind]

@@ -141,9 +141,9 @@ def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> L
                 bins[min(BINS - 1, (time - start) * BINS // HOUR)] += 1
         for at in block.places_with_loss():
             if block.times[at] > start and block.numbers[at] < before:
-                event = reader.outcome(block, at)
-                if event.what is not HistoryEventKind.PREEMPTED:
-                    lost += lost_by_one(event)
+                loss = block.loss(at)
+                if loss.what is not HistoryEventKind.PREEMPTED:
+                    lost += lost_by_one(loss)
     return LastHour(
         time=now,
         admitted=sum(admitted),

@@ -3,8 +3,9 @@
 A text is a row of the table `names`, found by its CRC-32, and is named by its number elsewhere; 0 is the empty text.
 
 A block of time series has all samples of one queue (cohort, flavor, …) in an hour of minutes or a day of hours:
-zlib(msgpack([fields, steps, places, columns])): the µs from sample to sample (the first from the start of the block),
-their places among the queues of their time, and the values of each field. Equal values compress to almost nothing.
+zlib(msgpack([layout, steps, places, columns])): the number of its fields in `_LAYOUTS`, or their names; the µs from
+sample to sample (the first from the start of the block); their places among the queues of their time; and the values of
+each field. Equal values compress to almost nothing.
 Waits are rounded to a tenth of a second.
 """
 
@@ -135,7 +136,9 @@ def packed_samples(samples: Sequence[Samples], start: Time) -> Block:
 
 def _packed(rows: list[tuple[int, int, Struct | None, Samples]]) -> bytes:
     first = rows[0][2]
-    fields = first.__struct_fields__ if first is not None else ("evictions", "cost_hourly")
+    fields = tuple(first.__struct_fields__) if first is not None else ("evictions", "cost_hourly")
+    if isinstance(first, QueueSample):
+        fields = tuple(field for field in fields if field not in _KEY)
     values = [row[2] if row[2] is not None else row[3] for row in rows]
     columns = [
         [_tenths(getattr(one, field)) if field in _WAITS else short(getattr(one, field)) for one in values]
@@ -143,10 +146,33 @@ def _packed(rows: list[tuple[int, int, Struct | None, Samples]]) -> bytes:
     ]
     offsets = [row[0] for row in rows]
     steps = [after - before for before, after in pairwise([0, *offsets])]
-    body = (fields, steps, [row[1] for row in rows], columns)
+    # A layout of an earlier version, or of a later one that is not listed yet, is spelt out.
+    layout = next((number for number, known in _LAYOUTS.items() if known == fields), fields)
+    body = (layout, steps, [row[1] for row in rows], columns)
     return zlib.compress(msgspec.msgpack.encode(body), 9)
 
 
+_KEY = ("kind", "name")
+"""Fields of a queue's sample that the block's row has."""
+_LAYOUTS: dict[int, tuple[str, ...]] = {
+    1: (
+        "flavor",
+        "nominal",
+        "used",
+        "borrowed",
+        "lent",
+        "pending",
+        "pending_gpus",
+        "wait_p50",
+        "wait_p95",
+        "admitted",
+        "preempted",
+        "evicted",
+    ),
+    2: ("gpu_type", "total", "allocated", "idle", "unhealthy", "utilization"),
+    3: ("evictions", "cost_hourly"),
+}
+"""Fields of blocks by number, which are part of the file format: new ones are added, none is changed."""
 _WAITS = ("wait_p50", "wait_p95")
 """Fields that are packed in tenths of a second."""
 
@@ -169,12 +195,14 @@ def unpacked_samples(blocks: Iterable[tuple[Time, str, str, bytes]], span: Span)
     gpus: dict[Time, list[GpuSample]] = {}
     totals: dict[Time, tuple[dict[str, int], float]] = {}
     for start, kind, name, data in blocks:
-        fields, steps, places, columns = msgspec.msgpack.decode(inflated(data), type=_BLOCK)
+        layout, steps, places, columns = msgspec.msgpack.decode(inflated(data), type=_BLOCK)
+        fields = layout if isinstance(layout, tuple) else _LAYOUTS[layout]
         offsets = list(accumulate(steps))
         if any(len(column) != len(offsets) for column in (places, *columns)) or len(columns) != len(fields):
             raise ValueError(f"a block of the series {clean(kind)} {clean(name)} has columns of unequal length")
         columns = [_cleaned_column(field, column) for field, column in zip(fields, columns, strict=True)]
-        rows = [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)]
+        key = {} if kind in (_GPUS, _TOTAL) else {"kind": kind, "name": clean(name)}
+        rows = [key | dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)]
         times = [start + offset for offset in offsets]
         if kind == _TOTAL:
             for time, row in zip(times, rows, strict=True):
@@ -203,7 +231,7 @@ def unpacked_samples(blocks: Iterable[tuple[Time, str, str, bytes]], span: Span)
     return found
 
 
-_BLOCK = tuple[tuple[str, ...], list[int], list[int], list[list[Any]]]
+_BLOCK = tuple[int | tuple[str, ...], list[int], list[int], list[list[Any]]]
 
 
 def _cleaned_column(field: str, column: list[Any]) -> list[Any]:

@@ -1,10 +1,12 @@
 """Costs, time series and the change log of a recording: what is added is returned, over sessions and failed writes."""
 
 import sqlite3
+import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -14,7 +16,7 @@ from gpuconsole.insight.series import GpuSample, QueueSample, Samples, SeriesKin
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
-from gpuconsole.store import queries
+from gpuconsole.store import queries, rows
 from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.store.schema import open_for_reading
 
@@ -217,3 +219,25 @@ def test_marks_are_the_times_of_some_kinds_of_events(recorder: Recorder, db: sql
     recorder.flush()
     found = queries.marks(db, recorder.recording, (kinds[0], kinds[2]), START + 2, START + 6)
     assert found == [(START + 2, kinds[2]), (START + 3, kinds[0]), (START + 5, kinds[2])]
+
+
+def test_fields_that_a_later_version_adds_are_spelt_out_and_ignored(
+    recorder: Recorder, db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = rows._LAYOUTS[1]
+    assert ("kind", "name", *known) == QueueSample.__struct_fields__
+    assert rows._LAYOUTS[2] == GpuSample.__struct_fields__
+    monkeypatch.setattr(rows, "_LAYOUTS", {3: rows._LAYOUTS[3]})
+    recorder.add_samples(sample(0))
+    recorder.add_samples(sample(60))
+    recorder.flush()
+    monkeypatch.undo()
+    assert queries.samples(db, recorder.recording, START, START + HOUR, span=MINUTE) == [sample(0)]
+    [data] = db.execute("select data from series where kind = 'cohort'").fetchone()
+    layout, *rest = msgspec.msgpack.decode(rows.inflated(data))
+    rest[-1].append([7])
+    with sqlite3.connect(recorder.path) as other:
+        later = zlib.compress(msgspec.msgpack.encode([[*layout, "colour"], *rest]))
+        other.execute("update series set data = ? where kind = 'cohort'", (later,))
+    other.close()
+    assert queries.samples(db, recorder.recording, START, START + HOUR, span=MINUTE) == [sample(0)]
