@@ -14,7 +14,7 @@ from tests.tools.bench.cycles import cycles
 from tests.tools.bench.followed import followed
 from tests.tools.bench.forks import forks
 from tests.tools.bench.gangs import gangs
-from tests.tools.bench.history import history
+from tests.tools.bench.history import growth, history
 from tests.tools.bench.keys import keys
 from tests.tools.bench.looks import looks
 from tests.tools.bench.packing import packing
@@ -41,6 +41,7 @@ PARTS = {
     "rebuilds": rebuilds,
     "costs": costs,
     "history": history,
+    "growth": growth,
 }
 
 

@@ -1,4 +1,4 @@
-"""The history store: events written per second, and the time of each query beside many events."""
+"""The history store: events written per second, the time of each query beside many events, and how fast it grows."""
 
 import itertools
 import tempfile
@@ -8,14 +8,20 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from gpuconsole.insight.cost.allocation import CostHour, CostKind, CostOwner
+from gpuconsole.cli.options import OpenRequest
+from gpuconsole.cli.sources import open_simulation
+from gpuconsole.insight.cost.allocation import DEFAULT_LABELS, CostHour, CostKind, CostOwner
 from gpuconsole.insight.series import GpuSample, QueueSample, Samples, SeriesKind
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, KueueEvent
+from gpuconsole.model.prices import Prices
+from gpuconsole.model.snapshot import EVERYTHING
+from gpuconsole.services.recording import HistoryPipeline
+from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Opening, Recorder, losses
 from gpuconsole.store.schema import open_for_reading
-from tests.tools.bench.report import Report, median
+from tests.tools.bench.report import Report, cpu, median
 
 EVENTS, QUICK_EVENTS = 10_000_000, 1_000_000
 BATCH = 10_000
@@ -73,6 +79,28 @@ def history(report: Report) -> None:
             )
             _ask(report, partial(queries.cost_sums, db, 1, *month), "costs of a month by owner", bar=1.0)
             _ask(report, partial(queries.cost_hours, db, 1, *month), "costs of a month by owner and hour", bar=1.0)
+
+
+def growth(report: Report) -> None:
+    """Record the default fixture for an hour of wall-clock time at speed 60, written each second."""
+    simulation = open_simulation(OpenRequest(files=(), traces_preemptions=True)).simulation
+    with tempfile.TemporaryDirectory() as folder:
+        opening = Opening(version="bench", mode="SIM", source="default")
+        recorder = Recorder(Path(folder) / "history.db", opening, wall=lambda: START, interval=1e6)
+        pipeline = HistoryPipeline(recorder, Prices(), DEFAULT_LABELS, SimPolicy)
+        before, wrote = recorder.path.stat().st_size, 0.0
+        seconds = 600 if report.quick else 3600
+        for _ in range(seconds):
+            simulation.advance(simulation.now + 60 * SECOND)
+            events = simulation.drain()
+            recorder.record([event for event in events if isinstance(event, HistoryEvent)])
+            pipeline.add(events, simulation.now, EVERYTHING)
+            wrote += cpu(recorder.flush)
+        recorder.prune()
+        grown = (recorder.path.stat().st_size - before) * 3600 / seconds
+        report.size(f"growth of a history in an hour, from {seconds} s", grown, bar=None if report.quick else 3e6)
+        report.time("  evaluating and writing the events of a second", wrote / seconds)
+        recorder.close()
 
 
 def _ask(report: Report, query: Callable[[], object], name: str, bar: float = 0.050) -> None:
