@@ -144,6 +144,15 @@ class PodDisruptionBudget(Struct, frozen=True, kw_only=True, omit_defaults=True,
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    def covers(self, pod: Pod) -> bool:
+        """True if the budget selects the pod, which has not ended."""
+        return (
+            self.namespace == pod.namespace
+            and self.selector is not None
+            and not pod.done
+            and self.selector.matches({**pod.template.labels, **pod.labels})
+        )
+
     def allowed(self, expected: int, healthy: int) -> int:
         """Return status.disruptionsAllowed for the numbers of expected and healthy pods."""
         if self.max_unavailable:

@@ -18,7 +18,7 @@ from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.cooperative import Steps, run_to_end
 from gpuconsole.model.events import Applied, HistoryEventKind
 from gpuconsole.model.job import BatchRules, CronRules, FlowRules, Job, LaunchRules, MemberRules
-from gpuconsole.model.jobs.batch import count_numbers, lacking, stands_in
+from gpuconsole.model.jobs.batch import count_numbers, count_pieces, finished_indexes, lacking, stands_in
 from gpuconsole.model.jobs.services_and_pod_groups import LEADER, ROLE, WORKER, WORKER_INDEX
 from gpuconsole.model.jobs.workloads import POD
 from gpuconsole.model.objects import TABLES, Object
@@ -278,7 +278,7 @@ def _pieces_of_work(
     """
     workload = world.workload(group.workload) if group.workload else None
     part = job.pod_sets[0]
-    total = work.count_pieces(rules, reconcile.parallelism_limit(job, workload))
+    total = count_pieces(rules, reconcile.parallelism_limit(job, workload))
     well = [pod for pod in members if pod.phase is PodPhase.SUCCEEDED]
     after = job
     for pod in well:
@@ -286,7 +286,7 @@ def _pieces_of_work(
         if piece is not None and piece < total:
             after = work.with_completed_piece(after, piece)
     uncounted = len(well) - count_numbers((after.batch.completed,), total)
-    for piece in list(islice(lacking(work.finished_indexes(after), total), max(0, uncounted))):
+    for piece in list(islice(lacking(finished_indexes(after), total), max(0, uncounted))):
         after = work.with_completed_piece(after, piece)
     if rules.limit_per_index is not None:
         after = _with_index_failures(after, rules, members)
@@ -295,7 +295,7 @@ def _pieces_of_work(
     return _store_indexes(
         world,
         existing,
-        with_pod_indexes(existing, job.pod_sets, {part.name: total}, finished=work.finished_indexes(after)),
+        with_pod_indexes(existing, job.pod_sets, {part.name: total}, finished=finished_indexes(after)),
     )
 
 

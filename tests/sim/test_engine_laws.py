@@ -18,8 +18,9 @@ from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKi
 from gpuconsole.model.gpus.mig_reconfiguration import division_of
 from gpuconsole.model.gpus.sharing import device, replicas
 from gpuconsole.model.job import BatchRules, JobPhase
+from gpuconsole.model.jobs.batch import count_pieces
 from gpuconsole.model.snapshot import Snapshot
-from gpuconsole.sim.controllers.work import count_pieces, pod_run_time
+from gpuconsole.sim.controllers.work import pod_run_time
 from gpuconsole.sim.engine import Simulation
 from tests.support.engine_clusters import (
     EVERY,

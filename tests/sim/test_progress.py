@@ -8,15 +8,22 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.job import BatchRules, BatchStatus, FailureRule, Job, SuccessRule
-from gpuconsole.model.jobs.batch import added, count_numbers, lacking, parse_intervals, shared, stands_in
+from gpuconsole.model.jobs.batch import (
+    added,
+    count_numbers,
+    count_pieces,
+    lacking,
+    next_pieces,
+    parse_intervals,
+    shared,
+    stands_in,
+)
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.sim.controllers.work import (
     SUCCEEDED_ENDING,
     Failure,
     JobEnding,
-    count_pieces,
     job_ending,
-    next_pieces,
     pod_run_time,
     reclaimable_pods,
     with_completed_piece,

@@ -18,11 +18,11 @@ from gpuconsole.model.cluster import Pod, PodPhase, ResourceQuota, default_class
 from gpuconsole.model.devices import ANY_DEVICE, WHOLE_GPU, added, in_one_unit
 from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.jobs import pod_name
+from gpuconsole.model.jobs.batch import next_pieces
 from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.resource_quota import QuotaRefusal, pod_refusal
 from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility, row_changes
 from gpuconsole.model.workloads import Workload, WorkloadPhase, phase
-from gpuconsole.sim.controllers.work import next_pieces
 
 Pods = Mapping[str, Pod]
 """Key → pod."""

@@ -25,7 +25,6 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.volcano import VolcanoSpec
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
-from gpuconsole.sim.autoscaling.disruption import budget_covers
 
 Owner = Literal["ClusterQueue", "Cohort"]
 Limit = Literal["nominalQuota", "borrowingLimit", "lendingLimit"]
@@ -641,7 +640,7 @@ def _anew(before: Snapshot, workload: Workload) -> Object:
 
 def covered(snapshot: Snapshot, budget: PodDisruptionBudget) -> list[Pod]:
     """Return the pods that a disruption budget selects."""
-    return [pod for pod in snapshot.pods.all() if budget_covers(budget, pod)]
+    return [pod for pod in snapshot.pods.all() if budget.covers(pod)]
 
 
 def loosened(snapshot: Snapshot, budget: PodDisruptionBudget, by: int) -> PodDisruptionBudget:

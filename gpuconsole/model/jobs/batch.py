@@ -4,7 +4,7 @@ The completion and failure rules of a Job are those of Kubernetes' Job API and i
 indexes are sets of integers in Kubernetes' notation (`0-3,7`), with which the first functions calculate.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -72,6 +72,38 @@ def added(text: str, number: int) -> str:
         else:
             merged.append((low, high))
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in merged)
+
+
+def count_pieces(rules: BatchRules, limit: int) -> int:
+    """The number of pieces of work of a job, of which at most `limit` run at once."""
+    if rules.completions is None or (rules.synced and limit < rules.completions):
+        return limit
+    return rules.completions
+
+
+def count_finished(job: Job, total: int) -> int:
+    """The number of the job's pieces of work that are complete or failed."""
+    return count_numbers(finished_indexes(job), total)
+
+
+def finished_indexes(job: Job) -> tuple[str, str]:
+    """The job's completed and failed pieces, as index ranges in the form of its status (`1,3-5`)."""
+    return job.batch.completed, job.batch.failed
+
+
+def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]) -> list[int]:
+    """The pieces that get a pod now, lowest first; `active` pieces have one, and `limit` is the parallelism."""
+    total = count_pieces(rules, limit)
+    if rules.completions is None and job.batch.completed:
+        return []
+    room = min(limit, total - count_finished(job, total)) - len(active)
+    found: list[int] = []
+    for piece in lacking(finished_indexes(job), total):
+        if len(found) >= room:
+            break
+        if piece not in active:
+            found.append(piece)
+    return found
 
 
 ELASTIC = "kueue.x-k8s.io/elastic-job"

@@ -27,7 +27,6 @@ from gpuconsole.model.autoscaling import (
 )
 from gpuconsole.model.clock import Span, Time, parse_cron, parse_span
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase
-from gpuconsole.model.labels import NO_LABELS
 from gpuconsole.model.resources import Resources, add
 from gpuconsole.scheduling.kube.pod_classes import PodClasses
 from gpuconsole.sim.autoscaling.provisioning import (
@@ -61,18 +60,18 @@ class EvictionAllowances:
         if not _is_healthy(pod):
             return ""
         for budget, allowed in self._budgets:
-            if budget_covers(budget, pod) and allowed - self._used.get(budget.key, 0) < 1:
+            if budget.covers(pod) and allowed - self._used.get(budget.key, 0) < 1:
                 return budget.key
         return ""
 
     def covers(self, pod: Pod) -> bool:
         """True if a budget selects this pod."""
-        return any(budget_covers(budget, pod) for budget, _ in self._budgets)
+        return any(budget.covers(pod) for budget, _ in self._budgets)
 
     def note_eviction(self, pod: Pod) -> None:
         """Count the pod as evicted, in all budgets that select it."""
         for budget, _ in self._budgets:
-            if _is_healthy(pod) and budget_covers(budget, pod):
+            if _is_healthy(pod) and budget.covers(pod):
                 self._used[budget.key] = self._used.get(budget.key, 0) + 1
 
 
@@ -101,27 +100,13 @@ def pods_disruption_blocker(pods: Iterable[Pod], allowances: EvictionAllowances)
     return ""
 
 
-def _labels_of(pod: Pod) -> Mapping[str, str]:
-    return {**pod.template.labels, **pod.labels} if pod.template.labels else pod.labels or NO_LABELS
-
-
-def budget_covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """True if a budget selects the pod."""
-    return (
-        budget.namespace == pod.namespace
-        and budget.selector is not None
-        and not pod.done
-        and budget.selector.matches(_labels_of(pod))
-    )
-
-
 def _is_healthy(pod: Pod) -> bool:
     return pod.phase is PodPhase.RUNNING and not pod.deleted
 
 
 def _allowed_disruptions(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
     """Allowed disruptions of a budget (Kubernetes' disruption controller: healthy pods less the required ones)."""
-    covered = [pod for pod in pods if budget_covers(budget, pod)]
+    covered = [pod for pod in pods if budget.covers(pod)]
     return budget.allowed(len(covered), sum(map(_is_healthy, covered)))
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.jobs import pod_name
+from gpuconsole.model.jobs.batch import next_pieces
 from gpuconsole.model.jobs.ray import GROUP_NAMES
 from gpuconsole.model.jobs.services_and_pod_groups import WORKER, WORKER_INDEX
 from gpuconsole.model.kai import NODE_POOL_LABEL
@@ -35,7 +36,6 @@ from gpuconsole.scheduling.volcano.api.task import GROUP_NAME, TASK_SPEC
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
 from gpuconsole.scheduling.volcano.jobs.states import tasks_of
 from gpuconsole.sim.controllers.admission_plugins import pod_priority, pod_sets_with_defaults
-from gpuconsole.sim.controllers.work import next_pieces
 from gpuconsole.sim.world import World
 
 

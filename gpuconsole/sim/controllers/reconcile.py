@@ -15,6 +15,7 @@ from gpuconsole.model.cooperative import Steps
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.gpus.sharing import UNEXPECTED, may_refuse, refusal
 from gpuconsole.model.job import BatchRules, Job, JobPhase, MemberRules, ReplicaRules
+from gpuconsole.model.jobs.batch import count_finished, count_pieces, next_pieces
 from gpuconsole.model.volcano import VolcanoPhase
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.apply_decisions import queued_since
@@ -91,7 +92,7 @@ def _create_due_pods(
 def _pods_due(world: World, workload: Workload | None, job: Job, present: Sequence[Pod]) -> list[Pod]:
     if isinstance(job.rules, BatchRules):
         active = {pod.index for pod in present}
-        pieces = work.next_pieces(job, job.rules, parallelism_limit(job, workload), active)
+        pieces = next_pieces(job, job.rules, parallelism_limit(job, workload), active)
         return list(pod_specs.pods_for(world, job, workload, pieces)) if pieces else []
     there = {(pod.pod_set, pod.index) for pod in present}
     wanted = pod_specs.pods_for(world, job, workload)
@@ -132,7 +133,7 @@ def _update_pods_ready(world: World, group: RunningGroup, workload: Workload | N
     if workload is None or workload.is_true(PODS_READY) or not group.with_started_containers:
         return
     done = (
-        work.count_finished(job, work.count_pieces(job.rules, parallelism_limit(job, workload)))
+        count_finished(job, count_pieces(job.rules, parallelism_limit(job, workload)))
         if isinstance(job.rules, BatchRules)
         else 0
     )

@@ -5,11 +5,11 @@ done since the last one is repeated later. Work done and work lost add up to the
 work independently, each has its own work, end and failures (`begin_pod_work`, `end_pod_work`, `count_failure`).
 
 The first functions are the progress of batch/v1 Jobs (Kubernetes' Job controller). A piece of work is the work of one
-pod; pieces are numbered like the indexes of an Indexed Job, also for non-indexed jobs. `next_pieces`, `with_failure`
-and `job_ending` are pure.
+pod; pieces are numbered like the indexes of an Indexed Job, also for non-indexed jobs. `with_failure` and
+`job_ending` are pure; which pieces are next is in `model.jobs.batch`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from gpuconsole.model.clock import SECOND, Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.device_requests import amount_of_gpus, pod_hourly
 from gpuconsole.model.job import BatchRules, FailureRule, Job, SuccessRule
-from gpuconsole.model.jobs.batch import added, count_numbers, lacking, shared
+from gpuconsole.model.jobs.batch import added, count_finished, count_numbers, count_pieces, shared
 from gpuconsole.model.jobs.workloads import CHECKPOINT, DURATION, ON_NOTICE
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.podset import with_reclaimable_pods
@@ -43,23 +43,6 @@ class JobEnding(Struct, frozen=True):
 SUCCEEDED_ENDING = JobEnding(True, "CompletionsReached", "Reached expected number of succeeded pods")
 
 
-def count_pieces(rules: BatchRules, limit: int) -> int:
-    """The number of pieces of work of a job, of which at most `limit` run at once."""
-    if rules.completions is None or (rules.synced and limit < rules.completions):
-        return limit
-    return rules.completions
-
-
-def count_finished(job: Job, total: int) -> int:
-    """The number of the job's pieces of work that are complete or failed."""
-    return count_numbers(finished_indexes(job), total)
-
-
-def finished_indexes(job: Job) -> tuple[str, str]:
-    """The job's completed and failed pieces, as index ranges in the form of its status (`1,3-5`)."""
-    return job.batch.completed, job.batch.failed
-
-
 def pod_run_time(rules: BatchRules, whole: Span, at_once: int) -> Span:
     """The run time of a pod: that of its template, else the job's (`whole`) divided by its waves of `at_once` pods.
 
@@ -69,21 +52,6 @@ def pod_run_time(rules: BatchRules, whole: Span, at_once: int) -> Span:
         return rules.pod_duration
     waves = -(-count_pieces(rules, at_once) // max(1, at_once))
     return max(min(whole, SECOND), whole // max(1, waves))
-
-
-def next_pieces(job: Job, rules: BatchRules, limit: int, active: Collection[int]) -> list[int]:
-    """The pieces that get a pod now, lowest first; `active` pieces have one, and `limit` is the parallelism."""
-    total = count_pieces(rules, limit)
-    if rules.completions is None and job.batch.completed:
-        return []
-    room = min(limit, total - count_finished(job, total)) - len(active)
-    found: list[int] = []
-    for piece in lacking(finished_indexes(job), total):
-        if len(found) >= room:
-            break
-        if piece not in active:
-            found.append(piece)
-    return found
 
 
 def job_ending(job: Job, rules: BatchRules, limit: int, active: int) -> JobEnding | None:
