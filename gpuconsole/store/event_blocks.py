@@ -1,8 +1,9 @@
 """History events in blocks: up to 512 events of a session by columns, compressed; each needs about 15 bytes.
 
 A row of the table `event_blocks` has zlib(msgpack(column → values)): the numbers of `_Column`, and for each event the
-value of the field, or 0 for its default. Texts are numbers of the table `names`. A message is its template, in which
-numbers, UIDs and the names of the workload and the preemptor are replaced by placeholders, and what replaces them.
+value of the field, or 0 for its default. The columns with long texts follow in the same form, compressed by themselves,
+because few questions need them. Texts are numbers of the table `names`. A message is its template, in which numbers,
+UIDs and the names of the workload and the preemptor are replaced by placeholders, and what replaces them.
 
 Events that name the same workload (or lone pod) as subject or preemptor form a chain: each has the distance to the one
 before, and `event_heads` has the last one. So all events of a workload are found without an index of all events.
@@ -34,7 +35,7 @@ from gpuconsole.model.events import (
     PreemptionTrace,
 )
 from gpuconsole.model.text import clean
-from gpuconsole.store.rows import Names, inflated, short
+from gpuconsole.store.rows import Names, inflated, inflated_first, short
 
 Lines = dict[int, HistoryEvent]
 """History events by their number in the session, in order."""
@@ -377,7 +378,9 @@ def _packed(rows: Sequence[Row]) -> bytes:
     if not any(columns[_Column.NUMBER][1:]):
         # The first number is part of the block's id; the number of events is that of their times.
         del columns[_Column.NUMBER]
-    return zlib.compress(msgspec.msgpack.encode(columns), 9)
+    texts = {column: columns.pop(column) for column in _NESTED if column in columns}
+    data = zlib.compress(msgspec.msgpack.encode(columns), 9)
+    return data + zlib.compress(msgspec.msgpack.encode(texts), 9) if texts else data
 
 
 class EventBlock:
@@ -385,10 +388,12 @@ class EventBlock:
 
     def __init__(self, number: int, data: bytes) -> None:
         """Raises ValueError if the block is damaged."""
-        self._raw = msgspec.msgpack.decode(inflated(data), type=dict[int, msgspec.Raw])
+        columns, self._texts = inflated_first(data)
+        """The compressed columns with texts, until they are needed."""
+        self._raw = msgspec.msgpack.decode(columns, type=dict[int, msgspec.Raw])
         self._columns: dict[int, list[Any]] = {}
         self._flat: list[tuple[int, list[Any]]] = []
-        self._outcomes: list[tuple[Any, ...]] | None = None
+        self._outcomes: list[list[Any]] = []
         self._size = 0
         times = self._decoded(_Column.TIME)
         self._size = len(times)
@@ -406,11 +411,18 @@ class EventBlock:
         """Values of a column, 0 where an event has the default. Raises ValueError if it is damaged."""
         known = self._columns.get(column)
         if known is None:
+            if column in _NESTED:
+                self._read_texts()
             known = self._decoded(column) if column in self._raw else self._zeros
             if len(known) != self._size:
                 raise ValueError("its columns differ in length")
             self._columns[column] = known
         return known
+
+    def _read_texts(self) -> None:
+        if self._texts:
+            self._raw |= msgspec.msgpack.decode(inflated(self._texts), type=dict[int, msgspec.Raw])
+            self._texts = b""
 
     def _decoded(self, column: int) -> list[Any]:
         if column in _NESTED:
@@ -424,6 +436,7 @@ class EventBlock:
                 (column, self.column(column)) for column in self._raw if column not in (*_NESTED, _Column.NUMBER)
             ]
         found = {column: values[place] for column, values in self._flat if values[place] != 0}
+        self._read_texts()
         for column in _NESTED:
             if column in self._raw and (value := msgspec.msgpack.decode(self.column(column)[place])) != 0:
                 found[column] = value
@@ -446,10 +459,9 @@ class EventBlock:
 
     def outcome(self, place: int) -> tuple[Any, ...]:
         """Values of the columns `_OUTCOME` of an event."""
-        rows = self._outcomes
-        if rows is None:
-            rows = self._outcomes = list(zip(*map(self.column, _OUTCOME), strict=True))
-        return rows[place]
+        if not self._outcomes:
+            self._outcomes = list(map(self.column, _OUTCOME))
+        return tuple([values[place] for values in self._outcomes])
 
     def places_with_loss(self) -> list[int]:
         """Places of the events with lost work, also if it is unknown how much."""
@@ -588,6 +600,15 @@ class EventBlockReader:
             for place, (n, what, workload, pod) in enumerate(rows):
                 if what in wanted and (workload or pod) in names and n > after:
                     yield block, place
+
+    def read_texts(self, numbers: Iterable[int]) -> None:
+        """Read stored texts together, which is faster than one by one."""
+        wanted = [number for number in set(numbers) if number not in self._texts]
+        rows = self._db.execute(
+            "select id, text from names where id in (select value from json_each(?))",
+            (msgspec.json.encode(wanted).decode(),),
+        )
+        self._texts |= {number: clean(str(text)) for number, text in rows}
 
     def events(self, found: Iterable[Found]) -> Lines:
         """The events at these places, by number. Raises HistoryError for a damaged one."""

@@ -68,6 +68,7 @@ def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
     found = {block.numbers[at]: (block, at) for block, at in chosen}
     for block, at in reader.about(names, _AFTERWARDS, after=first):
         found[block.numbers[at]] = (block, at)
+    reader.read_texts(names)
     return {
         n: reader.event(block, at) if block.kind(at) in _WITH_TEXTS else reader.outcome(block, at)
         for n, (block, at) in sorted(found.items())

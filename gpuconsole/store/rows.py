@@ -274,6 +274,11 @@ def seconds(span: Span) -> int:
 
 def inflated(data: bytes) -> bytes:
     """Decompress a value. Raises ValueError if it is damaged or too large."""
+    return inflated_first(data)[0]
+
+
+def inflated_first(data: bytes) -> tuple[bytes, bytes]:
+    """Decompress the first value; returns it, and what follows it. Raises ValueError if it is damaged or too large."""
     try:
         reader = zlib.decompressobj()
         found = reader.decompress(data, LARGEST)
@@ -281,4 +286,4 @@ def inflated(data: bytes) -> bytes:
         raise ValueError(f"a compressed value is damaged: {error}") from error
     if not reader.eof:
         raise ValueError("a compressed value is incomplete or too large")
-    return found
+    return found, reader.unused_data
