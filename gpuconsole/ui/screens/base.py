@@ -548,7 +548,8 @@ class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=Fal
     @property
     def takes_escape(self) -> bool:
         """True while a prompt, the filter or a text field is open, which escape closes first."""
-        opened = self.query_one(CommandLine).display or self.query_one(FilterLine).display
+        # A screen may be asked before its lines are mounted.
+        opened = any(line.display for line in (*self.query(CommandLine), *self.query(FilterLine)))
         return opened or isinstance(self.focused, Input)
 
     def escape(self) -> None:
