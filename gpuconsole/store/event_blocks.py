@@ -157,6 +157,8 @@ _OUTCOME = (
     _Column.WAITED,
 )
 """Columns of an event that analyses of preemptions read."""
+_HEADERS = (1, 3, 5)
+"""Sizes of the header of a list in msgpack."""
 _NESTED = (_Column.MESSAGE, _Column.TOLD, _Column.CHOICE)
 """Columns with large values, of which only those of the wanted events are decoded."""
 Row = dict[int, Any]
@@ -481,7 +483,18 @@ class EventBlock:
     def places(self, kind: HistoryEventKind) -> list[int]:
         """Places of the events of a kind."""
         number = _NUMBER[kind]
-        return [place for place, what in enumerate(self.column(_Column.WHAT)) if what == number]
+        if _Column.WHAT not in self._raw:
+            return list(range(self._size)) if number == 0 else []
+        # In msgpack each of these numbers is a byte, after the header of the list.
+        data = bytes(self._raw[_Column.WHAT])
+        if len(data) - self._size not in _HEADERS:
+            return [place for place, what in enumerate(self.column(_Column.WHAT)) if what == number]
+        begin = len(data) - self._size
+        found, at = [], data.find(number, begin)
+        while at >= 0:
+            found.append(at - begin)
+            at = data.find(number, at + 1)
+        return found
 
     def kinds(self) -> list[HistoryEventKind]:
         """Kind of each event."""
@@ -527,19 +540,27 @@ class EventBlockReader:
         newest_first: bool = False,
     ) -> Iterator[EventBlock]:
         """Blocks that may have events in [since, until) of some kinds (bits), and begin after an event, in order."""
-        # The index has all of these columns, so that blocks that are not needed are not read.
-        query = (
-            "select id from event_blocks indexed by event_blocks_times where session = :session and last >= :since"
-            " and first < :until and kinds & :kinds != 0 and id > :after order by id"
-        )
+        # The indexes have all of these columns, so that blocks that are not needed are not read.
+        order = "order by id desc" if newest_first else "order by id"
+        if since is None and until is None:
+            query = (
+                "select id from event_blocks indexed by event_blocks_kinds where id > :after and id < :end"
+                f" and kinds & :kinds != 0 {order}"
+            )
+        else:
+            query = (
+                "select id from event_blocks indexed by event_blocks_times where session = :session and last >= :since"
+                f" and first < :until and kinds & :kinds != 0 and id > :after {order}"
+            )
         wanted = {
             "session": self._session,
             "since": -(2**63) if since is None else since,
             "until": 2**63 - 1 if until is None else until,
             "kinds": kinds,
             "after": (self._session << _SESSION) + after,
+            "end": (self._session + 1) << _SESSION,
         }
-        for (number,) in self._db.execute(f"{query} desc" if newest_first else query, wanted).fetchall():
+        for (number,) in self._db.execute(query, wanted):
             block = self._block(number)
             if block is not None:
                 yield block

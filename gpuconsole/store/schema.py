@@ -265,6 +265,7 @@ def migrations() -> "Migrations":
             " first integer not null, last integer not null, kinds integer not null, data blob not null)"
         )
         db.execute("create index event_blocks_times on event_blocks (session, last, first, kinds)")
+        db.execute("create index event_blocks_kinds on event_blocks (id, kinds)")
         db.execute("create table event_repeats (id integer primary key, count integer not null, last integer not null)")
         db.execute(
             "create table event_heads (session integer not null references sessions(id), name integer not null,"
