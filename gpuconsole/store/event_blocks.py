@@ -611,15 +611,10 @@ class EventBlockReader:
         first = self.find(after)
         since = [first[0]] if first is not None else []
         for block in (*since, *self.blocks(kinds=bits(kinds), after=after)):
-            rows = zip(
-                block.numbers,
-                block.column(_Column.WHAT),
-                block.column(_Column.WORKLOAD),
-                block.column(_Column.POD),
-                strict=True,
-            )
-            for place, (n, what, workload, pod) in enumerate(rows):
-                if what in wanted and (workload or pod) in names and n > after:
+            whats, numbers = block.column(_Column.WHAT), block.numbers
+            subjects = zip(block.column(_Column.WORKLOAD), block.column(_Column.POD), strict=True)
+            for place in [place for place, (workload, pod) in enumerate(subjects) if (workload or pod) in names]:
+                if whats[place] in wanted and numbers[place] > after:
                     yield block, place
 
     def read_texts(self, numbers: Iterable[int]) -> None:
@@ -686,11 +681,11 @@ class EventBlockReader:
                 queue=text(queue),
                 by=text(by),
                 reason=text(reason),
-                gpus=int(_number(gpus)),
-                lost_gpu_seconds=float(_number(lost)),
-                cost=float(_number(cost)),
+                gpus=gpus if type(gpus) is int else int(_number(gpus)),
+                lost_gpu_seconds=float(_number(lost)) if lost else 0.0,
+                cost=float(_number(cost)) if cost else 0.0,
                 lost_unknown=bool(unknown),
-                waited=int(_number(waited)),
+                waited=waited if type(waited) is int else int(_number(waited)),
             )
         except (ValueError, LookupError, TypeError, OverflowError) as error:
             raise self._damaged(block.numbers[place], error) from error
