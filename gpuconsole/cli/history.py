@@ -87,9 +87,6 @@ def _file(file: Path | None) -> tuple[Path, Config]:
     return file, settings
 
 
-# What is in it
-
-
 class _TableSize(NamedTuple):
     name: str
     rows: int
@@ -167,9 +164,6 @@ def _table_sizes(db: sqlite3.Connection) -> list[_TableSize]:
     return [
         _TableSize(name, db.execute(f'select count(*) from "{name}"').fetchone()[0], sizes.get(name)) for name in names
     ]
-
-
-# Whether it is whole
 
 
 @command.command()
@@ -291,9 +285,6 @@ def _recording_problems(db: sqlite3.Connection, recording: Recording) -> Iterato
             yield f"recording {recording.id}: {clean(str(error))}"
 
 
-# Deleting what is old
-
-
 @command.command("prune")
 @_HISTORY
 @click.option("--yes", is_flag=True, help="Delete; without it the command says what it would delete.")
@@ -345,9 +336,6 @@ def _deleted_lines(deleted: Deleted, verb: str) -> list[str]:
 
 def _now() -> Time:
     return time.time_ns() // 1_000
-
-
-# Copies
 
 
 @command.command()

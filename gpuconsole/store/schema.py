@@ -315,8 +315,9 @@ _OLD = (
 
 def _move_events(db: sqlite3.Connection) -> None:
     """Write the events of the table `events` of earlier versions as blocks, and drop it. Part of a migration."""
-    from gpuconsole.store.event_blocks import MOST, EventBlockWriter
+    from gpuconsole.store.event_blocks import MOST
     from gpuconsole.store.rows import Names
+    from gpuconsole.store.writer import EventBlockWriter
 
     names = Names(db)
     for session, flushed in db.execute("select id, flushed from sessions order by id").fetchall():

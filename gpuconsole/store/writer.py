@@ -3,8 +3,13 @@
 Only one process writes to a file at a time, so that numbers of texts and owners can be remembered between transactions.
 """
 
+import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct, field
@@ -12,11 +17,32 @@ from msgspec import Struct, field
 from gpuconsole.insight.cost.allocation import CostHour, CostOwner
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.estimates import PastEstimate
+from gpuconsole.insight.preemption.history import lost_by
 from gpuconsole.insight.series import Samples, hourly
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Span, Time
+from gpuconsole.model.events import HistoryEvent, KueueEvent, PreemptionTrace
 from gpuconsole.store import queries
-from gpuconsole.store.event_blocks import EventBlockWriter, Lines
+from gpuconsole.store.event_blocks import (
+    BY_HERE,
+    HEAD,
+    KIND_NUMBERS,
+    LONG_COLUMNS,
+    LOST,
+    MERGED_AFTER,
+    MOST,
+    NUMBER_HERE,
+    PLACEHOLDER,
+    SESSION_BITS,
+    SUBJECT_HERE,
+    TEXT_COLUMNS,
+    UID_HERE,
+    USUAL_UNIT,
+    VALUE_COLUMNS,
+    Column,
+    Lines,
+    Row,
+)
 from gpuconsole.store.rows import (
     BLOCK,
     MOST_BATCHES,
@@ -28,6 +54,7 @@ from gpuconsole.store.rows import (
     packed_sample,
     packed_samples,
     seconds,
+    short,
 )
 from gpuconsole.store.schema import AMOUNTS, OWNER
 
@@ -79,6 +106,223 @@ class Queued(Struct, frozen=True, kw_only=True):
         # A live cluster reports some events long after their time.
         times = states or [line.time for line in self.lines.values()]
         return (min(times), max(times)) if times else None
+
+
+_VARIABLE = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})|([0-9]{1,18})")
+
+
+class EventBlockWriter:
+    """Writes the events of one session. Mutates; used within the transactions of its caller."""
+
+    def __init__(self, db: sqlite3.Connection, session: int, names: Names) -> None:
+        self._db = db
+        self._session = session
+        self._names = names
+        self._heads: dict[int, int] = {}
+        """Number of a subject's name → its last event."""
+        self._open: list[Row] = []
+        """Events of the small blocks that will be merged."""
+        self._open_blocks: list[int] = []
+
+    def forget(self) -> None:
+        """Forget what is known of the file, because a transaction was rolled back or another connection wrote."""
+        self._heads.clear()
+        self._open.clear()
+        self._open_blocks.clear()
+
+    def add(self, lines: Mapping[int, HistoryEvent], repeats: Mapping[int, tuple[int, Time]], today: int) -> None:
+        """Write events by number, and how often earlier ones occurred: number → (count, last time)."""
+        rows = [self._row(n, line, today) for n, line in lines.items()]
+        self._add_repeats(repeats)
+        self._add_totals(lines.values(), today)
+        if not rows:
+            return
+        together = [*self._open, *rows]
+        if len(together) >= MOST or len(self._open_blocks) >= MERGED_AFTER:
+            self._rewrite(together)
+        else:
+            self._open_blocks.append(self._write(rows))
+            self._open = together
+
+    def merge(self) -> None:
+        """Merge the small blocks of this session, as at its end."""
+        if len(self._open_blocks) > 1:
+            self._rewrite(self._open)
+
+    def _rewrite(self, rows: Sequence[Row]) -> None:
+        """Write these events, which include those of all small blocks, as large blocks."""
+        self._db.executemany("delete from event_blocks where id = ?", [(block,) for block in self._open_blocks])
+        for first in range(0, len(rows), MOST):
+            self._write(rows[first : first + MOST])
+        ids = [self._id(rows[place][Column.NUMBER]) for place in (0, -1)]
+        self._db.execute("delete from event_repeats where id between ? and ?", ids)
+        self._open, self._open_blocks = [], []
+        if len(self._heads) > _MOST_HEADS:
+            self._heads.clear()
+
+    def _id(self, n: int) -> int:
+        return self._session << SESSION_BITS | n
+
+    def _write(self, rows: Sequence[Row]) -> int:
+        times = [row[Column.TIME] for row in rows]
+        kinds = 0
+        for row in rows:
+            kinds |= 1 << row.get(Column.WHAT, 0)
+            if row.get(Column.LOST_GPU_SECONDS) or row.get(Column.LOST_UNKNOWN):
+                kinds |= LOST
+        number = self._id(rows[0][Column.NUMBER])
+        self._db.execute(
+            "insert into event_blocks (id, session, first, last, kinds, data) values (?, ?, ?, ?, ?, ?)",
+            (number, self._session, min(times), max(times), kinds, _packed(rows)),
+        )
+        return number
+
+    def _add_repeats(self, repeats: Mapping[int, tuple[int, Time]]) -> None:
+        if not repeats:
+            return
+        for row in self._open:
+            if (known := repeats.get(row[Column.NUMBER])) is not None:
+                row[Column.COUNT], row[Column.LAST_TIME] = known[0] - 1, known[1] - row[Column.TIME]
+        self._db.executemany(
+            "insert or replace into event_repeats values (?, ?, ?)",
+            [(self._id(n), count, last) for n, (count, last) in repeats.items()],
+        )
+
+    def _add_totals(self, lines: Collection[HistoryEvent], today: int) -> None:
+        counts: dict[int, int] = {}
+        for line in lines:
+            counts[KIND_NUMBERS[line.what]] = counts.get(KIND_NUMBERS[line.what], 0) + 1
+        self._db.executemany(
+            "insert into event_totals values (?, ?, ?) on conflict (session, what)"
+            " do update set events = events + excluded.events",
+            [(self._session, what, number) for what, number in counts.items()],
+        )
+        losses = [
+            (
+                self._session,
+                self._names.number(queue, today, kept=True),
+                self._names.number(owner, today, kept=True),
+                lost.gpu_hours,
+                lost.cost,
+                lost.times,
+                lost.unknown,
+                lost.unpriced,
+            )
+            for (queue, owner), lost in lost_by(lines).items()
+        ]
+        self._db.executemany(_ADD_LOSS, losses)
+
+    def _row(self, n: int, line: HistoryEvent, today: int) -> Row:
+        names = self._names
+        row: Row = {Column.NUMBER: n, Column.TIME: line.time, Column.WHAT: KIND_NUMBERS[line.what]}
+        for name, column in TEXT_COLUMNS.items():
+            if text := getattr(line, name):
+                row[column] = names.number(text, today)
+        for name, column in VALUE_COLUMNS.items():
+            if value := getattr(line, name):
+                row[column] = short(value)
+        subject = names.number(line.workload or line.pod, today)
+        by = names.number(line.by, today)
+        if line.workload:
+            row[Column.WORKLOAD] = subject
+        if line.pod:
+            row[Column.POD] = line.pod if line.workload else subject
+        if by:
+            row[Column.BY] = by
+        if line.unit != USUAL_UNIT:
+            row[Column.UNIT] = names.number(line.unit, today) or ""
+        if line.lost_unknown:
+            row[Column.LOST_UNKNOWN] = 1
+        if line.message:
+            row[Column.MESSAGE] = self._message(line.message, line, today)
+        if line.told:
+            row[Column.TOLD] = [self._told(one, line, today) for one in line.told]
+        if line.choice is not None:
+            row[Column.CHOICE] = self._choice(line.choice, today)
+        if line.count > 1:
+            row[Column.COUNT], row[Column.LAST_TIME] = line.count - 1, line.last_time - line.time
+        for column, number in ((Column.PREVIOUS, subject), (Column.BY_PREVIOUS, by if by != subject else 0)):
+            if number and (distance := self._follow(number, n)):
+                row[column] = distance
+        return row
+
+    def _follow(self, name: int, n: int) -> int:
+        """Append event `n` to the chain of a name; returns the distance to the event before, or 0."""
+        last = self._heads.get(name)
+        if last is None:
+            found = self._db.execute(HEAD, (self._session, name)).fetchone()
+            last = int(found[0]) if found is not None else None
+        self._heads[name] = n
+        self._db.execute("insert or replace into event_heads values (?, ?, ?)", (self._session, name, n))
+        return n - last if last is not None else 0
+
+    def _message(self, text: str, line: HistoryEvent, today: int) -> Any:
+        """The text as template and variables; as it is if it has characters that placeholders use."""
+        if PLACEHOLDER.search(text) or not text:
+            return text
+        variables: list[Any] = []
+
+        def placeholder(found: re.Match[str]) -> str:
+            uid, number = found.groups()
+            if uid is not None:
+                variables.append(UUID(uid).bytes)
+                return UID_HERE
+            variables.append(number if number[0] == "0" and number != "0" else int(number))
+            return NUMBER_HERE
+
+        for name, here in ((line.workload or line.pod, SUBJECT_HERE), (line.by, BY_HERE)):
+            if name:
+                text = text.replace(name, here)
+        template = _VARIABLE.sub(placeholder, text)
+        return [self._names.number(template, today), *variables]
+
+    def _told(self, told: KueueEvent, line: HistoryEvent, today: int) -> list[Any]:
+        who = 0 if told.workload == line.workload else 1 if told.workload == line.by else told.workload
+        if line.message and told.message == line.message:
+            message: Any = 0
+        elif line.message and told.message.startswith(line.message):
+            rest = self._message(told.message.removeprefix(line.message), line, today)
+            message = [0, rest] if isinstance(rest, str) else [0, *rest]
+        else:
+            message = self._message(told.message, line, today)
+        return [who, self._names.number(told.reason, today), message, int(told.warning)]
+
+    def _choice(self, choice: PreemptionTrace, today: int) -> list[Any]:
+        considered = choice.considered
+        return [
+            choice.share,
+            choice.by_share,
+            choice.left_out,
+            choice.as_of,
+            int(choice.differs),
+            [self._names.number(one.workload, today) for one in considered],
+            [self._names.number(one.queue, today) for one in considered],
+            [self._names.number(one.verdict.value, today) for one in considered],
+            [one.priority for one in considered],
+        ]
+
+
+_MOST_HEADS = 200_000
+_ADD_LOSS = (
+    "insert into losses values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (session, queue, owner) do update set"
+    " gpu_hours = gpu_hours + excluded.gpu_hours, cost = cost + excluded.cost, times = times + excluded.times,"
+    " unknown = unknown + excluded.unknown, unpriced = unpriced + excluded.unpriced"
+)
+
+
+def _packed(rows: Sequence[Row]) -> bytes:
+    columns: dict[int, list[Any]] = {}
+    for column in sorted({int(column) for row in rows for column in row}):
+        columns[column] = [row.get(column, 0) for row in rows]
+    for column, less in ((Column.TIME, 0), (Column.NUMBER, 1)):
+        values = columns[column]
+        columns[column] = [values[0], *(one - before - less for before, one in pairwise(values))]
+    if not any(columns[Column.NUMBER][1:]):
+        # The first number is part of the block's id; the number of events is that of their times.
+        del columns[Column.NUMBER]
+    texts = {column: columns.pop(column) for column in LONG_COLUMNS if column in columns}
+    data = zlib.compress(msgspec.msgpack.encode(columns), 9)
+    return data + zlib.compress(msgspec.msgpack.encode(texts), 9) if texts else data
 
 
 class Writer:
