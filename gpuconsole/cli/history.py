@@ -33,9 +33,8 @@ from gpuconsole.store.event_blocks import EventBlockReader
 from gpuconsole.store.private import make_private_file, make_private_folder
 from gpuconsole.store.queries import Recording
 from gpuconsole.store.retention import Deleted, planned, prune, used_bytes_too_many
+from gpuconsole.store.rows import AMOUNTS, OWNER
 from gpuconsole.store.schema import (
-    AMOUNTS,
-    OWNER,
     earlier_sessions,
     history_errors,
     lock_for_writing,

@@ -27,10 +27,12 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.text import clean
 from gpuconsole.store.event_blocks import KINDS, LOST, EventBlockReader, Found, Lines, bits
 from gpuconsole.store.rows import (
+    AMOUNTS,
     BLOCK,
     HOURS,
     MOST_BATCHES,
     MOST_OWNERS,
+    OWNER,
     block_start,
     cost_id,
     kinds_of,
@@ -40,7 +42,6 @@ from gpuconsole.store.rows import (
     unpacked_sample,
     unpacked_samples,
 )
-from gpuconsole.store.schema import AMOUNTS, OWNER
 
 ENDLESS = 2**62
 """A number greater than that of any event: queries then include all stored events."""

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from gpuconsole.config import HistorySettings
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time
-from gpuconsole.store.rows import HOURS, MOST_BATCHES, MOST_OWNERS, cost_id, seconds
-from gpuconsole.store.schema import OWNER
+from gpuconsole.store.event_blocks import SESSION_BITS
+from gpuconsole.store.rows import HOURS, MOST_BATCHES, MOST_OWNERS, OWNER, cost_id, seconds
 
 _CHUNK = 500
 """Maximum rows with large values of a transaction."""
@@ -29,8 +29,6 @@ _SHRUNK = 0.5
 _LEAST = HOUR
 """The newest hour is kept whatever its size."""
 _GIB = 1 << 30
-_EVENT = 32
-"""Bits of the number of an event in the ids of blocks."""
 
 
 class Deleted(Struct, frozen=True, kw_only=True):
@@ -124,8 +122,9 @@ def planned(db: sqlite3.Connection, settings: HistorySettings, now: Time, *, ses
 
 def _statements(db: sqlite3.Connection, ages: _Ages, now: Time, writer: int) -> Iterator[_Statement]:
     for cutoffs in _cutoffs(db, ages, now):
-        for step in (_raw, _minutes, _hours):
-            yield from step(cutoffs, writer)
+        yield from _raw(cutoffs)
+        yield from _minutes(cutoffs)
+        yield from _hours(cutoffs, writer)
 
 
 def used_bytes_too_many(db: sqlite3.Connection, settings: HistorySettings) -> int:
@@ -182,9 +181,9 @@ def _cutoffs(db: sqlite3.Connection, ages: _Ages, now: Time) -> Iterator[_Cutoff
         yield _Cutoffs(recording=recording, sessions=numbers, **begin)
 
 
-def _raw(cutoffs: _Cutoffs, writer: int) -> Iterator[_Statement]:
+def _raw(cutoffs: _Cutoffs) -> Iterator[_Statement]:
     for session in cutoffs.sessions:
-        first, end = session << _EVENT, (session + 1) << _EVENT
+        first, end = session << SESSION_BITS, (session + 1) << SESSION_BITS
         yield _Statement(
             table="event_blocks",
             condition="from event_blocks where session = ? and last < ?",
@@ -200,7 +199,7 @@ def _raw(cutoffs: _Cutoffs, writer: int) -> Iterator[_Statement]:
         )
         yield _Statement(
             table="event_heads",
-            condition=f"from event_heads where session = ? and session * {1 << _EVENT} + n < {kept}",
+            condition=f"from event_heads where session = ? and session * {1 << SESSION_BITS} + n < {kept}",
             values=(session, first, end, end),
             key="(session, name)",
         )
@@ -226,7 +225,7 @@ def _raw(cutoffs: _Cutoffs, writer: int) -> Iterator[_Statement]:
     )
 
 
-def _minutes(cutoffs: _Cutoffs, writer: int) -> Iterator[_Statement]:
+def _minutes(cutoffs: _Cutoffs) -> Iterator[_Statement]:
     yield _series(cutoffs.recording, seconds(MINUTE), cutoffs.minutes // HOUR)
     yield _recent(cutoffs.recording, seconds(MINUTE), cutoffs.minutes)
     for session in cutoffs.sessions:

@@ -89,6 +89,32 @@ def _hash(text: str) -> int:
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
 
+OWNER = (
+    "kind",
+    "workload",
+    "namespace",
+    "team",
+    "project",
+    "user",
+    "queue",
+    "gpu_type",
+    "capacity_type",
+    "pool",
+    "zone",
+)
+"""Columns of the owner of a cost; part of a migration, so never edited."""
+AMOUNTS = (
+    "gpu_seconds",
+    "used_usd",
+    "underutilized_usd",
+    "lost_usd",
+    "idle_usd",
+    "system_usd",
+    "saved_usd",
+    "busy_gpu_seconds",
+    "measured_gpu_seconds",
+)
+"""Columns of the costs of an owner in an hour; part of a migration, so never edited."""
 MOST_OWNERS = 1 << 24
 """Maximum number of owners of a recording."""
 MOST_BATCHES = 1 << 24

@@ -15,6 +15,7 @@ from gpuconsole.model.clock import DAY
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.text import clean
 from gpuconsole.store.private import OWNER_ONLY_FILE, make_private_file, make_private_folder
+from gpuconsole.store.rows import AMOUNTS, OWNER
 
 if TYPE_CHECKING:
     from sqlite_utils import Database, Migrations
@@ -26,32 +27,6 @@ SQLite uses the index only for queries with the same condition in the same words
 """
 _SET = "gpuconsole"
 _MIGRATIONS = "_sqlite_migrations"
-OWNER = (
-    "kind",
-    "workload",
-    "namespace",
-    "team",
-    "project",
-    "user",
-    "queue",
-    "gpu_type",
-    "capacity_type",
-    "pool",
-    "zone",
-)
-"""Columns of the owner of a cost; part of a migration, so never edited."""
-AMOUNTS = (
-    "gpu_seconds",
-    "used_usd",
-    "underutilized_usd",
-    "lost_usd",
-    "idle_usd",
-    "system_usd",
-    "saved_usd",
-    "busy_gpu_seconds",
-    "measured_gpu_seconds",
-)
-"""Columns of the costs of an owner in an hour; part of a migration, so never edited."""
 _FIRST = ("sessions", "audit")
 """Tables that every history has."""
 

@@ -44,9 +44,11 @@ from gpuconsole.store.event_blocks import (
     Row,
 )
 from gpuconsole.store.rows import (
+    AMOUNTS,
     BLOCK,
     MOST_BATCHES,
     MOST_OWNERS,
+    OWNER,
     Names,
     block_start,
     cost_id,
@@ -56,7 +58,6 @@ from gpuconsole.store.rows import (
     seconds,
     short,
 )
-from gpuconsole.store.schema import AMOUNTS, OWNER
 
 _DIFFERENCE = "insert into differences values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _AGREEMENT = (
