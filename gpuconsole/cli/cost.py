@@ -38,7 +38,6 @@ from gpuconsole.insight.tables import time_range
 from gpuconsole.model.clock import DAY, HOUR, Span, Time, format_time, parse_span, parse_time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.text import clean
-from gpuconsole.services.status import ConsoleMode
 from gpuconsole.store import queries
 from gpuconsole.store.schema import earlier_sessions
 from gpuconsole.ui.answers import cost as texts
@@ -229,8 +228,7 @@ def _recorded(file: Path, month: str | None, since: str | None, *, by_hour: bool
         read = queries.cost_hours if by_hour else queries.cost_sums
         rows = read(db, newest.id, window[0] // HOUR * HOUR, window[1])
         recent = queries.cost_hours(db, newest.id, *budget_window(newest.last)) if budgets else ()
-    staged = newest.mode == ConsoleMode.SIM
-    origin = Origin(source=newest.source, mode="recorded", now=newest.last, staged=staged)
+    origin = Origin(source=newest.source, mode="recorded", now=newest.last, staged=newest.staged)
     return CostSource(origin=origin, rows=rows, window=window, recent=recent, notes=_gap(month, window))
 
 

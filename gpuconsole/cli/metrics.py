@@ -1,10 +1,8 @@
 """`gpuconsole metrics`: serves Prometheus metrics of a cluster, or of its recorded history."""
 
-import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -25,7 +23,7 @@ from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.services.time_travel import recorded_cluster
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import ENDLESS, newest
-from gpuconsole.store.schema import history_errors, open_for_reading
+from gpuconsole.store.schema import reading
 
 RENEWED = 15.0
 """Minimum seconds between two reads of a history, as rebuilding a cluster takes up to a second."""
@@ -135,35 +133,30 @@ class RecordedHistory:
     @property
     def compared(self) -> ForecastDifferences:
         """How forecasts differed from Kueue's decisions, in all sessions."""
-        with self._reading() as db:
+        with reading(self.path) as db:
             return queries.compared(db, 0)
 
     def cost_hours(self, since: Time, until: Time) -> list[CostHour]:
         """Return the costs of the hours that overlap [since, until). Raises HistoryError."""
-        with self._reading() as db:
+        with reading(self.path) as db:
             return queries.cost_hours(db, self._cluster.recording.id, since, until)
 
     def losses(self) -> Losses:
         """Return the work lost in the newest session. Raises HistoryError."""
-        with self._reading() as db:
+        with reading(self.path) as db:
             session = newest(db)
             return queries.losses(db, session.number, ENDLESS) if session is not None else {}
 
     def preemptions(self, limit: int) -> tuple[HistoryEvent, ...]:
         """Return the newest preemptions of the newest session, with their outcomes. Raises HistoryError."""
-        with self._reading() as db:
+        with reading(self.path) as db:
             session = newest(db)
             return tuple(queries.preemptions(db, session.number, limit).values()) if session is not None else ()
 
     def _renew(self) -> None:
-        with self._reading() as db:
+        with reading(self.path) as db:
             recordings = queries.recordings(db)
             if not recordings:
                 raise HistoryError(f"{self.path}: nothing is recorded; start `gpuconsole record` first")
             self._cluster = recorded_cluster(db, recordings[-1], recordings[-1].last)
         self._problem, self._read = "", time.monotonic()
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with history_errors(self.path), closing(open_for_reading(self.path)) as db:
-            yield db

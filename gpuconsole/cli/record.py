@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +26,7 @@ from gpuconsole.errors import ClusterError, HistoryError, UsageError
 from gpuconsole.insight.cost.report import Budget
 from gpuconsole.model.text import clean
 from gpuconsole.store.private import OWNER_ONLY_FILE, make_private_file, make_private_folder
-from gpuconsole.store.schema import history_errors, open_for_reading
+from gpuconsole.store.schema import reading
 
 
 @click.command()
@@ -276,7 +275,7 @@ def _check(file: Path) -> None:
     with file.open("rb") as head:
         if head.read(len(_MAGIC)) != _MAGIC:
             raise HistoryError("the recorder sent no SQLite database; is its gpuconsole as new as this one?")
-    with history_errors(file), closing(open_for_reading(file)) as db:
+    with reading(file) as db:
         (found,) = db.execute("pragma quick_check(1)").fetchone()
     if found != "ok":
         raise HistoryError(f"the copy is damaged, and was deleted: {found}")

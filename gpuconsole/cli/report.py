@@ -14,7 +14,6 @@ from gpuconsole.insight.series import Samples, hourly
 from gpuconsole.insight.tables import time_range
 from gpuconsole.insight.weekly_report import WEEK, WeekData, week_begin, week_of, weekly_report
 from gpuconsole.model.clock import HOUR, MINUTE, Time, format_time
-from gpuconsole.services.status import ConsoleMode
 from gpuconsole.store import queries
 from gpuconsole.store.queries import Recording
 from gpuconsole.store.schema import earlier_sessions
@@ -75,8 +74,7 @@ def command(week: str, history: Path | None, recording: int | None, output: str)
 
 
 def _origin(chosen: Recording) -> Origin:
-    staged = chosen.mode.lower() != ConsoleMode.LIVE.lower()
-    return Origin(source=chosen.source, mode="recorded", now=chosen.last, staged=staged)
+    return Origin(source=chosen.source, mode="recorded", now=chosen.last, staged=chosen.staged)
 
 
 def _chosen(recordings: list[Recording], number: int | None, file: Path) -> Recording:

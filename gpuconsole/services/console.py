@@ -13,7 +13,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -58,9 +57,10 @@ from gpuconsole.services.recording import HistoryPipeline
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.services.time_travel import TRAVELLING, PastBackend, RecordedCluster, TimeTravel
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.store import queries
 from gpuconsole.store import recorder as history
 from gpuconsole.store.recorder import Recorder
-from gpuconsole.store.schema import history_errors, open_for_reading
+from gpuconsole.store.schema import reading
 from gpuconsole.workers.client import Worker
 
 if TYPE_CHECKING:
@@ -206,8 +206,7 @@ class Measurements:
         if self._recorder is None:
             return ()
         try:
-            path = self._recorder.path
-            with history_errors(path), closing(open_for_reading(path)) as db:
+            with reading(self._recorder.path) as db:
                 return history.kept(db, self._source, nodes, self._now - HOUR)
         except (HistoryError, sqlite3.Error):
             LOG.exception("Earlier GPU metrics cannot be read")
@@ -515,11 +514,19 @@ class Console:
 
     def cost_hours(self, since: Time, until: Time) -> list[CostHour]:
         """Recorded costs of the hours that overlap a window; empty without a stored history. Raises HistoryError."""
-        return history.cost_hours(self._recorder, since, until) if self._recorder is not None else []
+        return self._recorded_costs(queries.cost_hours, since, until)
 
     def cost_sums(self, since: Time, until: Time) -> list[CostHour]:
         """The same costs as `cost_hours`, summed by owner, which is faster; `hour` is the owner's first hour."""
-        return history.cost_sums(self._recorder, since, until) if self._recorder is not None else []
+        return self._recorded_costs(queries.cost_sums, since, until)
+
+    def _recorded_costs(
+        self, read: Callable[[sqlite3.Connection, int, Time, Time], list[CostHour]], since: Time, until: Time
+    ) -> list[CostHour]:
+        if self._recorder is None:
+            return []
+        with reading(self._recorder.path) as db:
+            return read(db, self._recorder.recording, since, until)
 
     def samples(
         self, since: Time, until: Time, span: Span, *, kind: SeriesKind | None = None, name: str | None = None
@@ -531,7 +538,8 @@ class Console:
         """
         if self._recorder is None:
             return []
-        return history.samples(self._recorder, since, until, span=span, kind=kind, name=name)
+        with reading(self._recorder.path) as db:
+            return queries.samples(db, self._recorder.recording, since, until, span=span, kind=kind, name=name)
 
     def pending(
         self, cluster_queue: str, *, local_queue: str = "", offset: int = 0, limit: int | None = None

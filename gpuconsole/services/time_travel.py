@@ -6,8 +6,7 @@ start from a rebuilt cluster as from a live one.
 """
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +23,10 @@ from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time, format_time, parse_s
 from gpuconsole.model.commands import Command
 from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import KEPT, Snapshot
-from gpuconsole.services.status import ConsoleMode
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import queries
 from gpuconsole.store.queries import Recording
-from gpuconsole.store.schema import history_errors, open_for_reading
+from gpuconsole.store.schema import reading
 
 if TYPE_CHECKING:
     from gpuconsole.sim.engine import Simulation
@@ -55,7 +53,7 @@ class RecordedCluster(Struct, frozen=True, kw_only=True):
     @property
     def staged(self) -> bool:
         """Whether it was simulated, so that its time is not wall-clock time."""
-        return self.recording.mode != ConsoleMode.LIVE
+        return self.recording.staged
 
 
 def recorded_cluster(db: sqlite3.Connection, recording: Recording, time: Time, events: int = KEPT) -> RecordedCluster:
@@ -111,24 +109,24 @@ class TimeTravel:
 
     def recording(self) -> Recording:
         """Return the recorded times."""
-        with self._reading() as db:
+        with reading(self._path) as db:
             return self._found(db)
 
     def cluster(self, time: Time) -> RecordedCluster:
         """Rebuild the cluster at a time."""
-        with self._reading() as db:
+        with reading(self._path) as db:
             return recorded_cluster(db, self._found(db), time, MOST_EVENTS)
 
     def marks(
         self, kinds: Collection[HistoryEventKind], since: Time, until: Time
     ) -> list[tuple[Time, HistoryEventKind]]:
         """Return the times of history events of these kinds in [since, until), in order."""
-        with self._reading() as db:
+        with reading(self._path) as db:
             return queries.marks(db, self._recording, kinds, since, until)
 
     def next_mark(self, kinds: Collection[HistoryEventKind], time: Time, *, forward: bool) -> Time | None:
         """Return the time of the next event of these kinds, or of the previous one; None if there is none."""
-        with self._reading() as db:
+        with reading(self._path) as db:
             found = self._found(db)
             for reach in _REACH:
                 since, until = (time + 1, time + reach) if forward else (time - reach, time)
@@ -145,11 +143,6 @@ class TimeTravel:
             if one.id == self._recording:
                 return one
         raise HistoryError("nothing is recorded yet; wait a second")
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with history_errors(self._path), closing(open_for_reading(self._path)) as db:
-            yield db
 
 
 class PastBackend:

@@ -237,6 +237,11 @@ class Recording(Struct, frozen=True, kw_only=True):
     last: Time
     """When it ends."""
 
+    @property
+    def staged(self) -> bool:
+        """Whether it is of a simulation, so that its time is not wall-clock time."""
+        return self.mode.lower() != "live"
+
 
 def recordings(db: sqlite3.Connection) -> list[Recording]:
     """All recordings that contain anything, oldest first; the last one is that of the newest session."""

@@ -14,7 +14,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -29,9 +29,9 @@ from gpuconsole.insight.forecast.estimates import KEPT, PastEstimate
 from gpuconsole.insight.health.telemetry import DevicePlace, UtilizationSample
 from gpuconsole.insight.overview import LastHour, hour_of
 from gpuconsole.insight.preemption.history import NEEDED, NOTHING_LOST, Losses, LostWork, lost_by
-from gpuconsole.insight.series import Samples, SeriesKind
+from gpuconsole.insight.series import Samples
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
-from gpuconsole.model.clock import DAY, HOUR, Span, Time, format_time
+from gpuconsole.model.clock import DAY, HOUR, Time, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import EVERYTHING, Visibility
 from gpuconsole.model.text import clean
@@ -44,8 +44,8 @@ from gpuconsole.store.schema import (
     HistoryInUseError,
     history_errors,
     lock_for_writing,
-    open_for_reading,
     open_for_writing,
+    reading,
 )
 from gpuconsole.store.writer import Change, Queued, Writer
 
@@ -524,7 +524,7 @@ class SharedHistory(Recorder):
     def __init__(self, path: Path, opening: Opening, problem: str) -> None:
         """Find the session of the other process; `problem` says who records. Raises HistoryError if it has none."""
         self.path = path
-        with history_errors(path), closing(open_for_reading(path)) as db:
+        with reading(path) as db:
             row = db.execute(
                 "select id, recording from sessions where mode = ? and source = ? order by id desc limit 1",
                 (opening.mode, opening.source),
@@ -569,7 +569,7 @@ class SharedHistory(Recorder):
         return {}
 
     def losses(self) -> Losses:
-        with _reading(self) as db:
+        with reading(self.path) as db:
             return queries.losses(db, self.session, ENDLESS)
 
     def flush(self) -> None:
@@ -600,20 +600,13 @@ def open_recorder(
         return SharedHistory(path, opening, str(error))
 
 
-@contextmanager
-def _reading(recorder: Recorder) -> Iterator[sqlite3.Connection]:
-    """The history, opened beside its writer. Raises HistoryError, also for queries."""
-    with history_errors(recorder.path), closing(open_for_reading(recorder.path)) as db:
-        yield db
-
-
 # Unwritten lines are read before stored ones: a line that is written meanwhile is then in both, never in neither.
 
 
 def preemptions(recorder: Recorder, limit: int) -> tuple[HistoryEvent, ...]:
     """The newest preemptions of this session with their outcomes, oldest first. Raises HistoryError."""
     fresh = {n: line for n, line in recorder.unflushed().items() if line.what in NEEDED}
-    with _reading(recorder) as db:
+    with reading(recorder.path) as db:
         stored = queries.preemptions(db, recorder.session, limit)
     return newest_preemptions((stored | fresh).values(), limit)
 
@@ -636,7 +629,7 @@ def last_hour(recorder: Recorder, now: Time) -> LastHour:
     On a live cluster these include the time before the session, as far as Kubernetes' Events record it.
     """
     fresh = recorder.unflushed()
-    with _reading(recorder) as db:
+    with reading(recorder.path) as db:
         stored = queries.last_hour(db, recorder.session, now, min(fresh, default=ENDLESS))
     return stored + hour_of(fresh.values(), now)
 
@@ -644,7 +637,7 @@ def last_hour(recorder: Recorder, now: Time) -> LastHour:
 def preemption_count(recorder: Recorder) -> int:
     """Number of recorded preemptions in this session. Raises HistoryError."""
     fresh = recorder.unflushed()
-    with _reading(recorder) as db:
+    with reading(recorder.path) as db:
         stored = queries.preemption_count(db, recorder.session, min(fresh, default=ENDLESS))
     return stored + sum(line.what is HistoryEventKind.PREEMPTED for line in fresh.values())
 
@@ -653,7 +646,7 @@ def of_workload(recorder: Recorder, workload: str) -> tuple[HistoryEvent, ...]:
     """All events of a workload, and its effects on others, oldest first. Raises HistoryError."""
     repeats = recorder.unflushed_repeats()
     fresh = {n: line for n, line in recorder.unflushed().items() if workload in (line.workload, line.by)}
-    with _reading(recorder) as db:
+    with reading(recorder.path) as db:
         stored = queries.of_workload(db, recorder.session, workload)
     for n, (count, last) in repeats.items():
         if n in stored:
@@ -663,31 +656,5 @@ def of_workload(recorder: Recorder, workload: str) -> tuple[HistoryEvent, ...]:
 
 def estimates(recorder: Recorder, source: str) -> list[PastEstimate]:
     """Estimated starts on the live cluster `source` in all sessions, oldest first. Raises HistoryError."""
-    with _reading(recorder) as db:
+    with reading(recorder.path) as db:
         return queries.estimates(db, source, KEPT)
-
-
-def cost_hours(recorder: Recorder, since: Time, until: Time) -> list[CostHour]:
-    """Costs of this cluster in the hours that overlap [since, until), also of earlier sessions. Raises HistoryError."""
-    with _reading(recorder) as db:
-        return queries.cost_hours(db, recorder.recording, since, until)
-
-
-def cost_sums(recorder: Recorder, since: Time, until: Time) -> list[CostHour]:
-    """The same costs, summed by owner as `queries.cost_sums`, which is faster. Raises HistoryError."""
-    with _reading(recorder) as db:
-        return queries.cost_sums(db, recorder.recording, since, until)
-
-
-def samples(
-    recorder: Recorder,
-    since: Time,
-    until: Time,
-    *,
-    span: Span,
-    kind: SeriesKind | None = None,
-    name: str | None = None,
-) -> list[Samples]:
-    """Time series of this cluster in [since, until), also of earlier sessions; see `queries.samples`."""
-    with _reading(recorder) as db:
-        return queries.samples(db, recorder.recording, since, until, span=span, kind=kind, name=name)

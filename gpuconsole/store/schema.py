@@ -482,6 +482,13 @@ def earlier_sessions(path: Path) -> Iterator[sqlite3.Connection]:
             yield db
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a history of this version for queries, also beside its writer. Raises HistoryError, also for queries."""
+    with history_errors(path), closing(open_for_reading(path)) as db:
+        yield db
+
+
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open a history for queries, also beside its writer. Raises HistoryError."""
     with history_errors(path):
