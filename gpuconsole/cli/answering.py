@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.cli.options import OpenRequest, clustered, configured
+from gpuconsole.cli.options import OpenRequest, clustered, configured, print_json
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
@@ -145,7 +145,7 @@ def answering(function: Callable[..., CommandAnswer]) -> Callable[..., int]:
 def say(origin: Origin, answer: CommandAnswer, output: str) -> int:
     """Print an answer as `output`, text or json; return its exit status. With text, stderr names the data's origin."""
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(document(origin, answer)), indent=2).decode())
+        print_json(document(origin, answer))
     else:
         for line in (*answer.lines, *missing_data_lines(answer.unknown)):
             click.echo(clean(line))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gpuconsole.cli.options import OpenRequest, configured
+from gpuconsole.cli.options import OpenRequest, configured, recording_numbered
 from gpuconsole.errors import UsageError
 from gpuconsole.model.clock import Time
 from gpuconsole.services.time_travel import parse_moment, recorded_cluster, recording_at
@@ -81,23 +81,14 @@ def command(
     if not file.exists():
         raise UsageError(f"{file}: nothing is recorded yet; the console records its clusters while it runs")
     with earlier_sessions(file) as db:
-        known = _chosen(queries.recordings(db), recording)
+        known = queries.recordings(db)
+        if recording is not None:
+            known = [recording_numbered(known, recording)]
         at, chosen = _meant(time, known)
         cluster = recorded_cluster(db, chosen, at)
     asked = answering.make_context(f"{ctx.command_path} TIME {question}", list(arguments), parent=ctx, obj=cluster)
     with asked:
         return answering.invoke(asked)
-
-
-def _chosen(recordings: list[Recording], number: int | None) -> list[Recording]:
-    """Return all recordings, or the one of a number. Raises UsageError."""
-    if number is None:
-        return recordings
-    found = [one for one in recordings if one.id == number]
-    if not found:
-        known = ", ".join(f"{one.id} ({one.source})" for one in recordings[-8:]) or "none"
-        raise UsageError(f"there is no recording {number}; the newest are {known}")
-    return found
 
 
 def _meant(text: str, recordings: list[Recording]) -> tuple[Time, Recording]:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from gpuconsole.cli.answering import CommandAnswer, Origin, document, mode_of, nothing_said, provenance, say
-from gpuconsole.cli.options import BUDGETS, OpenRequest, budgets_of, clustered, configured, cost_labels
+from gpuconsole.cli.options import BUDGETS, OpenRequest, budgets_of, clustered, configured, cost_labels, print_json
 from gpuconsole.cli.simulate import Duration, events_until
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
@@ -284,7 +284,7 @@ def _print_json(source: CostSource, body: Mapping[str, Any]) -> None:
     """Print a JSON document that has the fields of the answer beside those about the data."""
     facts = document(source.origin, CommandAnswer(kind="Cost", body=None, lines=(), version=VERSION))
     del facts["answer"]
-    click.echo(msgspec.json.format(msgspec.json.encode({**facts, **body}), indent=2).decode())
+    print_json({**facts, **body})
 
 
 def _print_document(source: CostSource, document: texts.CostDocument, output: str) -> None:

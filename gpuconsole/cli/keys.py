@@ -1,8 +1,8 @@
 """`gpuconsole keys`: the registry of actions, as a table or JSON."""
 
 import click
-import msgspec
 
+from gpuconsole.cli.options import print_json
 from gpuconsole.insight.tables import table
 from gpuconsole.ui.actions import ACTIONS
 from gpuconsole.ui.actions.keys import spell_all
@@ -13,7 +13,7 @@ from gpuconsole.ui.actions.keys import spell_all
 def command(output: str) -> int:
     """List all keys: what each does, and where."""
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(ACTIONS), indent=2).decode())
+        print_json(ACTIONS)
         return 0
     rows = [(action.scope.value, spell_all(action), action.label, action.help) for action in ACTIONS]
     for line in table(("where", "keys", "action", "what it does"), rows):

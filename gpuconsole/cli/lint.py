@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
-import msgspec
 from msgspec import Struct
 
-from gpuconsole.cli.options import OpenRequest, policed, resolve
+from gpuconsole.cli.options import OpenRequest, policed, print_json, resolve
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.sources import catalogue_for, scenario_findings, unreported, wrong_expectations
 from gpuconsole.insight.linting import LintEngines, LintFacts, LintFinding, LintLevel, lint
@@ -211,7 +210,7 @@ def command(
     counts = Counter(line.level for line in lines)
     if output == "json":
         whole = {"version": FORMAT, "findings": lines, **{f"{level}s": counts[level] for level in LintLevel}}
-        click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode())
+        print_json(whole)
     else:
         for line in lines:
             click.echo(line.text)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gpuconsole.insight.cost.allocation import CostLabels
     from gpuconsole.insight.cost.report import Budget
     from gpuconsole.services.time_travel import RecordedCluster
+    from gpuconsole.store.queries import Recording
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -203,3 +205,17 @@ def budgets_of(given: Sequence["Budget"], settings: CostSettings) -> Sequence["B
     from gpuconsole.insight.cost.report import Budget
 
     return given or [Budget(team=team, usd_per_month=usd) for team, usd in settings.budgets.items()]
+
+
+def print_json(body: Any) -> None:
+    """Print a document, whose values msgspec can encode, as indented JSON."""
+    click.echo(msgspec.json.format(msgspec.json.encode(body), indent=2).decode())
+
+
+def recording_numbered(recordings: "Sequence[Recording]", number: int) -> "Recording":
+    """Return the recording with a number. Raises UsageError that names those there are."""
+    found = next((one for one in recordings if one.id == number), None)
+    if found is None:
+        known = ", ".join(f"{one.id} ({one.source})" for one in recordings[-8:]) or "none"
+        raise UsageError(f"there is no recording {number}; the newest are {known}")
+    return found

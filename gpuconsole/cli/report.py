@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from gpuconsole.cli.answering import CommandAnswer, Origin, document
-from gpuconsole.cli.options import OpenRequest, configured
+from gpuconsole.cli.options import OpenRequest, configured, print_json, recording_numbered
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.series import Samples, hourly
 from gpuconsole.insight.tables import time_range
@@ -65,7 +65,7 @@ def command(week: str, history: Path | None, recording: int | None, output: str)
             times = {"begin": format_time(report.begin), "end": format_time(report.end)}
             body = {**msgspec.to_builtins(report), **times}
             answer = CommandAnswer(kind="WeeklyReport", body=body, lines=(), version=VERSION)
-            click.echo(msgspec.json.format(msgspec.json.encode(document(_origin(chosen), answer)), indent=2).decode())
+            print_json(document(_origin(chosen), answer))
         case "html":
             click.echo("\n".join(as_html(report, chosen.source)))
         case _:
@@ -80,13 +80,7 @@ def _origin(chosen: Recording) -> Origin:
 def _chosen(recordings: list[Recording], number: int | None, file: Path) -> Recording:
     if not recordings:
         raise UsageError(f"{file}: nothing is recorded yet; run the console or `gpuconsole record`")
-    if number is None:
-        return recordings[-1]
-    found = next((one for one in recordings if one.id == number), None)
-    if found is None:
-        known = ", ".join(f"{one.id} ({one.source})" for one in recordings[-8:])
-        raise UsageError(f"there is no recording {number}; the newest are {known}")
-    return found
+    return recordings[-1] if number is None else recording_numbered(recordings, number)
 
 
 def _begin(week: str, chosen: Recording) -> Time:

@@ -15,7 +15,7 @@ import click
 import msgspec
 from msgspec import Struct, to_builtins
 
-from gpuconsole.cli.options import OpenRequest, clustered, configured
+from gpuconsole.cli.options import OpenRequest, clustered, configured, print_json
 from gpuconsole.cli.sources import misread_expectations, open_simulation
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.cost.rates import MachinePool, pools
@@ -387,7 +387,7 @@ def command(
     rows = pools(simulation.snapshot())
     if output == "json":
         facts = {**as_json(summary), **({"pools": rows} if rows else {})}
-        click.echo(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode())
+        print_json(facts)
     else:
         for text in [*pools_as_text(rows), *as_text(summary)]:
             click.echo(text)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import click
 import msgspec
 
-from gpuconsole.cli.options import as_line, resolve
+from gpuconsole.cli.options import as_line, print_json, resolve
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.manifests import Finding, LoadedManifests, Severity, load
 from gpuconsole.model.text import clean
@@ -62,7 +62,7 @@ def command(
     if defaults:
         _print_stored(loaded, output)
     elif output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(_as_json(loaded)), indent=2).decode())
+        print_json(_as_json(loaded))
     else:
         for line in [*map(as_line, loaded.findings), *_summary(loaded)]:
             click.echo(line)
@@ -84,7 +84,7 @@ def _print_stored(loaded: LoadedManifests, output: str) -> None:
         click.echo(line, err=True)
     if output == "json":
         whole = {"apiVersion": "v1", "kind": "List", "items": loaded.stored}
-        click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode())
+        print_json(whole)
     else:
         click.echo("---\n".join(msgspec.yaml.encode(obj).decode() for obj in loaded.stored), nl=False)
 
