@@ -469,8 +469,6 @@ class Recorder:
 
     def _queued(self) -> Queued:
         with self._room:
-            if self._changes_lost:
-                self._writer.break_change_log()
             return Queued(
                 lines=dict(self._waiting),
                 repeats=dict(self._repeats),

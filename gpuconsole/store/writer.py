@@ -470,10 +470,6 @@ class Writer:
             self.forget()
             raise
 
-    def break_change_log(self) -> None:
-        """Write no changes until the next checkpoint, because some are missing before them."""
-        self._checkpoint = 0
-
 
 def _estimate(estimate: PastEstimate) -> tuple[object, ...]:
     return (

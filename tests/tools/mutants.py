@@ -80,8 +80,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "history: changes after lost ones are appended to the old checkpoint",
         "gpuconsole/store/recorder.py",
-        "self._writer.break_change_log()",
-        "pass",
+        "if change is not None and not self._changes_lost:",
+        "if change is not None:",
         STORE_TESTS,
     ),
     Mutant(
