@@ -9,7 +9,7 @@ import click
 
 from gpuconsole.cli.headless import ESTIMATES, Listener, ListenerType, run_headless, say, serve, wait_for_signals
 from gpuconsole.cli.options import BUDGETS, OpenRequest, budgets_of, clustered, configured
-from gpuconsole.cli.run import HeadlessConsole, log_to, open_console
+from gpuconsole.cli.run import ConsoleOptions, log_to, open_console
 from gpuconsole.errors import HistoryError, UsageError
 from gpuconsole.insight.cost.allocation import CostHour
 from gpuconsole.insight.cost.report import Budget
@@ -71,8 +71,8 @@ def command(
     if history is not None:
         return _serve_history(RecordedHistory(history), listen, budgets)
     with tempfile.TemporaryDirectory(prefix="gpuconsole-") as folder:
-        headless = HeadlessConsole(records=True, forecasts=estimates, history=Path(folder) / "history.db")
-        console = open_console(request, settings, headless)
+        options = ConsoleOptions(has_screen=False, forecasts=estimates, history=Path(folder) / "history.db")
+        console = open_console(request, settings, options)
         return run_headless(console, None, listen, budgets)
 
 

@@ -20,7 +20,7 @@ import click
 
 from gpuconsole.cli.headless import ESTIMATES, Listener, ListenerType, run_headless, say
 from gpuconsole.cli.options import BUDGETS, OpenRequest, budgets_of, clustered, configured
-from gpuconsole.cli.run import HeadlessConsole, log_to, open_console
+from gpuconsole.cli.run import ConsoleOptions, log_to, open_console
 from gpuconsole.config import Config
 from gpuconsole.errors import ClusterError, HistoryError, UsageError
 from gpuconsole.insight.cost.report import Budget
@@ -60,7 +60,7 @@ def command(
     request, settings = configured(request, speed=speed, read_only=True, worker=estimates)
     if problem := log_to(settings.log_file, settings.log_level):
         say(problem)
-    console = open_console(request, settings, HeadlessConsole(records=True, forecasts=estimates, history=history))
+    console = open_console(request, settings, ConsoleOptions(has_screen=False, forecasts=estimates, history=history))
     recorded = console.history_path
     say(f"recording {console.status.source} to {recorded}")
     for notice in console.notices:

@@ -33,7 +33,8 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.services.console import INTERVAL, USUAL, Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store.private import make_private_file, make_private_folder
-from gpuconsole.store.recorder import Opening, Recorder, open_recorder
+from gpuconsole.store.recorder import Opening, Recorder, SharedHistory, open_recorder
+from gpuconsole.store.schema import HistoryInUseError
 from gpuconsole.workers.client import Worker
 
 if TYPE_CHECKING:
@@ -90,7 +91,12 @@ LOG = logging.getLogger(__name__)
     "--no-audit", is_flag=True, default=None, help="Allow changes of a live cluster when the audit cannot be written."
 )
 @click.option("--worker/--no-worker", default=None, help="Compute what-ifs in a separate process (default).")
-def command(request: OpenRequest, speed: float | None, **options: Any) -> int:
+@click.option(
+    "--history",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File of the history (default: one file for simulations and one for each live cluster).",
+)
+def command(request: OpenRequest, speed: float | None, history: Path | None, **options: Any) -> int:
     """Open the console.
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; none opens the default fixture.
@@ -100,7 +106,7 @@ def command(request: OpenRequest, speed: float | None, **options: Any) -> int:
     request, settings = configured(request, speed=speed, **options)
     unlogged = log_to(settings.log_file, settings.log_level)
     _leave_on_signals()
-    console = open_console(request, settings)
+    console = open_console(request, settings, ConsoleOptions(history=history))
     console.notices += (unlogged,) if unlogged else ()
     contexts = _contexts(request, settings) if request.live else None
     try:
@@ -109,26 +115,28 @@ def command(request: OpenRequest, speed: float | None, **options: Any) -> int:
         console.stop()
 
 
-class HeadlessConsole(Struct, frozen=True, kw_only=True):
-    """What a command without a screen needs of its console."""
+HEADLESS_INTERVAL = 0.5
+"""Seconds between two polls of a live cluster without a screen; a simulation needs the usual interval for its speed."""
 
-    records: bool
-    """Whether the history is written. If so, HistoryError is raised where it cannot be."""
+
+class ConsoleOptions(Struct, frozen=True, kw_only=True):
+    """How a command uses its console."""
+
+    has_screen: bool = True
+    """Without a screen, a history that cannot be written is an error; with one, it is a notice."""
     history: Path | None = None
     """File of the history; None for the usual one."""
-    forecasts: bool = False
+    forecasts: bool = True
     """Whether Kueue's decisions on a live cluster are forecast."""
-    interval: float = 0.5
-    """Seconds between two polls of a live cluster; a simulation needs the usual interval to keep its speed."""
 
 
-def open_console(request: OpenRequest, settings: Config, headless: HeadlessConsole | None = None) -> Console:
-    """Open a console on the requested cluster; it is not started yet. `headless` is given if there is no screen.
+WITH_SCREEN = ConsoleOptions()
 
-    Raises ConsoleError. With a screen, a history that cannot be written is only a notice.
-    """
+
+def open_console(request: OpenRequest, settings: Config, options: ConsoleOptions = WITH_SCREEN) -> Console:
+    """Open a console on the requested cluster; it is not started yet. Raises ConsoleError."""
     opening = _live if request.live else _simulated
-    return opening(request, settings, headless)
+    return opening(request, settings, options)
 
 
 def _leave_on_signals() -> None:
@@ -148,7 +156,7 @@ def _contexts(request: OpenRequest, settings: Config) -> "Contexts":
     return KubeContexts(request, partial(_connected, settings))
 
 
-def _simulated(request: OpenRequest, settings: Config, headless: HeadlessConsole | None = None) -> Console:
+def _simulated(request: OpenRequest, settings: Config, options: ConsoleOptions = WITH_SCREEN) -> Console:
     """Open a simulation with its worker.
 
     The worker starts first: once the app runs, no process can be spawned.
@@ -172,7 +180,7 @@ def _simulated(request: OpenRequest, settings: Config, headless: HeadlessConsole
             opened.notices,
             seed=simulation.seed,
             prices=simulation.policy.prices,
-            headless=headless,
+            options=options,
         )
     except ConsoleError:
         if worker is not None:
@@ -180,11 +188,11 @@ def _simulated(request: OpenRequest, settings: Config, headless: HeadlessConsole
         raise
 
 
-def _live(request: OpenRequest, settings: Config, headless: HeadlessConsole | None = None) -> Console:
+def _live(request: OpenRequest, settings: Config, options: ConsoleOptions = WITH_SCREEN) -> Console:
     """Open a live cluster with its worker."""
     worker = Worker(settings.log_file) if settings.worker else None
     try:
-        return _connected(settings, request, worker, headless)
+        return _connected(settings, request, worker, options)
     except ConsoleError:
         if worker is not None:
             worker.close()
@@ -198,7 +206,7 @@ def _import_screens() -> None:
 
 
 def _connected(
-    settings: Config, request: OpenRequest, worker: Worker | None, headless: HeadlessConsole | None = None
+    settings: Config, request: OpenRequest, worker: Worker | None, options: ConsoleOptions = WITH_SCREEN
 ) -> Console:
     """Connect to a live cluster; errors are reported before the screen is drawn."""
     from gpuconsole.cli.live import open_live, protection
@@ -206,7 +214,7 @@ def _connected(
 
     prices = price_table(request)
     opened = open_live(request, settings)
-    if headless is None:
+    if options.has_screen:
         # The screens are imported while the API server responds.
         threading.Thread(target=_import_screens, name="import", daemon=True).start()
     LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
@@ -219,7 +227,7 @@ def _connected(
         opened.notices,
         protected=protected,
         prices=prices,
-        headless=headless,
+        options=options,
     )
 
 
@@ -233,19 +241,21 @@ def _console(
     seed: int = 0,
     protected: str = "",
     prices: Prices = USUAL,
-    headless: HeadlessConsole | None = None,
+    options: ConsoleOptions,
 ) -> Console:
     """Create the console; without a history, and with a notice that says so, if it cannot be written."""
     notices, recorder = list(notices), None
     try:
-        if headless is None or headless.records:
-            recorder = _recorder(about, seed, settings, headless)
-            notices += (str(recovered) for recovered in recorder.recovered if recovered.lines)
+        recorder = _recorder(about, seed, settings, options)
+        if isinstance(recorder, SharedHistory):
+            about = replace(about, history_writer=recorder.writer, reads_history=True)
+        notices += (str(recovered) for recovered in recorder.recovered if recovered.lines)
     except HistoryError as error:
-        if headless is not None:
+        if not options.has_screen:
             raise
         LOG.exception("Cannot write the history")
-        about = replace(about, history=str(error))
+        writer = error.writer if isinstance(error, HistoryInUseError) else ""
+        about = replace(about, history=str(error), history_writer=writer)
         notices.append(f"Cannot write the history: {error}")
     for notice in notices:
         LOG.info("%s", notice)
@@ -260,8 +270,8 @@ def _console(
             worker=worker,
             notices=notices,
             prices=prices,
-            interval=headless.interval if headless is not None and about.mode is ConsoleMode.LIVE else INTERVAL,
-            forecasts=headless is None or headless.forecasts,
+            interval=INTERVAL if options.has_screen or about.mode is ConsoleMode.SIM else HEADLESS_INTERVAL,
+            forecasts=options.forecasts,
             cost_labels=cost_labels(settings.cost),
         )
     except ConsoleError:
@@ -270,14 +280,13 @@ def _console(
         raise
 
 
-def _recorder(about: ConsoleStatus, seed: int, settings: Config, headless: HeadlessConsole | None) -> Recorder:
+def _recorder(about: ConsoleStatus, seed: int, settings: Config, options: ConsoleOptions) -> Recorder:
     """Open the history of a cluster; where a screen shows it, another process may already record it."""
     opening = Opening(version=__version__, mode=about.mode.value, source=about.source, seed=seed)
     live = about.mode is ConsoleMode.LIVE
-    file = settings.live_history_file(about.source) if live else settings.history_file
-    if headless is not None:
-        return Recorder(headless.history or file, opening, wall=_wall, retention=settings.history)
-    return open_recorder(file, opening, wall=_wall, retention=settings.history)
+    file = options.history or (settings.live_history_file(about.source) if live else settings.history_file)
+    opened = open_recorder if options.has_screen else Recorder
+    return opened(file, opening, wall=_wall, retention=settings.history)
 
 
 def _wall() -> Time:

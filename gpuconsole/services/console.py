@@ -217,6 +217,7 @@ UNKNOWN = ConsoleStatus()
 USUAL = Prices()
 """Default prices of GPUs, for clusters without prices of their own."""
 UNAUDITED = "Read-only: the audit of changes cannot be written ({}); repair the history, or start with --no-audit"
+UNAUDITED_HERE = "Read-only: {} writes the history, and so the audit of changes; end it, or start with --no-audit"
 COUNTED = (HistoryEventKind.ADMITTED, HistoryEventKind.PREEMPTED, HistoryEventKind.EVICTED)
 """Kinds of history events that are counted for metrics."""
 UNKNOWN_POLICY = SimPolicy()
@@ -598,7 +599,8 @@ class Console:
 
     def _unaudited(self) -> str:
         unsaved = self._unsaved() if self._audit_needed else ""
-        return UNAUDITED.format(unsaved) if unsaved else ""
+        writer = self._about.history_writer
+        return (UNAUDITED_HERE.format(writer) if writer else UNAUDITED.format(unsaved)) if unsaved else ""
 
     def _published(self, snapshot: Snapshot) -> None:
         if self._recorder is not None:

@@ -54,6 +54,10 @@ class ConsoleStatus(Struct, frozen=True, kw_only=True):
     """`on`, `off`, or why the worker process is no longer used."""
     history: str = ""
     """Why the history is not written; empty if it is."""
+    history_writer: str = ""
+    """The other process that writes the history, such as `PID 4711`; empty if none does."""
+    reads_history: bool = False
+    """Whether the history that the other process writes is read."""
     lost_events: int = 0
     """Number of events missing in the history, because writing was too slow."""
     refusal: str = ""

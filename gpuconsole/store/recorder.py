@@ -519,8 +519,8 @@ class Recorder:
 class SharedHistory(Recorder):
     """The history of a live cluster that another process records: it is read, and nothing is recorded."""
 
-    def __init__(self, path: Path, opening: Opening, problem: str) -> None:
-        """Find the session of the other process; `problem` says who records. Raises HistoryError if it has none."""
+    def __init__(self, path: Path, opening: Opening, problem: HistoryInUseError) -> None:
+        """Find the session of the process that `problem` names. Raises `problem` if it records another cluster."""
         self.path = path
         with reading(path) as db:
             row = db.execute(
@@ -528,10 +528,12 @@ class SharedHistory(Recorder):
                 (opening.mode, opening.source),
             ).fetchone()
         if row is None:
-            raise HistoryError(problem)
+            raise problem
+        self.writer = problem.writer
+        """The process that records, for users."""
         self.session, self._recording = int(row[0]), int(row[1])
         self.recovered = []
-        self.failed = problem
+        self.failed = str(problem)
         self.lost = 0
 
     @property
@@ -595,7 +597,7 @@ def open_recorder(
     except HistoryInUseError as error:
         if opening.mode.lower() != "live":
             raise
-        return SharedHistory(path, opening, str(error))
+        return SharedHistory(path, opening, error)
 
 
 # Unwritten lines are read before stored ones: a line that is written meanwhile is then in both, never in neither.

@@ -401,6 +401,12 @@ def _applied(db: sqlite3.Connection) -> dict[str, set[str]]:
 class HistoryInUseError(HistoryError):
     """Another process records to the file."""
 
+    def __init__(self, path: Path, writer: str) -> None:
+        """`writer` is its PID; empty if unknown."""
+        who = f"process {writer}" if writer else "another process"
+        super().__init__(f"{path}: {who} records to this file; end it, or record to another file (--history FILE)")
+        self.writer = f"PID {writer}" if writer else "another process"
+
 
 class WriterLock:
     """Held by the process that records to a history; the operating system releases it when the process ends.
@@ -418,10 +424,7 @@ class WriterLock:
             except OSError:
                 holder = os.read(self._descriptor, 20).decode(errors="replace").strip()
                 os.close(self._descriptor)
-                who = f"process {holder}" if holder.isdigit() else "another process"
-                raise HistoryInUseError(
-                    f"{path}: {who} records to this file; it can be read, but not written"
-                ) from None
+                raise HistoryInUseError(path, holder if holder.isdigit() else "") from None
             # Its holder before may have deleted the file after it was opened here.
             if self._is_in_place():
                 break

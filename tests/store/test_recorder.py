@@ -168,7 +168,7 @@ def test_a_second_recorder_of_a_file_is_refused_until_the_first_one_ends(tmp_pat
     first.record([SUBMITTED])
     with pytest.raises(HistoryInUseError) as refused:
         recorder_at(first.path)
-    problem = f"process {os.getpid()} records to this file; it can be read, but not written"
+    problem = f"process {os.getpid()} records to this file; end it, or record to another file (--history FILE)"
     assert str(refused.value) == f"{first.path}: {problem}"
     first.flush()
     assert history.of_workload(first, "research/rlhf") == (SUBMITTED,)

@@ -1,19 +1,27 @@
 """The history: that it is not written is seen as long as it lasts; what repeats is one line with a count."""
 
+import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gpuconsole.cli.options import OpenRequest
-from gpuconsole.cli.run import _simulated
+from gpuconsole.cli.run import ConsoleOptions, _console, _simulated
 from gpuconsole.config import Config
 from gpuconsole.errors import ReadOnlyError
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.commands import Cordon, SetStopPolicy
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.queues import StopPolicy
-from tests.store.test_recorder import recorder_at
+from gpuconsole.services.console import Console
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
+from gpuconsole.store.recorder import Opening, Recorder
+from gpuconsole.ui.paint import plain
+from gpuconsole.ui.screens.history import unrecorded
+from gpuconsole.ui.widgets.header_footer import fit_parts, left_parts
+from tests.store.test_recorder import PREEMPTED, recorder_at
 from tests.support.console_clusters import NOW, org_cohort, recorded, simulated
 from tests.support.console_stage import SIZES, staged
 from tests.support.live_console import FakeCluster, live
@@ -103,6 +111,67 @@ def test_the_console_opens_without_the_history_and_says_so(tmp_path: Path) -> No
     assert console.status.history == why
     assert console.notices[-1] == f"Cannot write the history: {why}"
     console.stop()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_a_second_simulation_says_who_writes_the_history_and_what_to_do(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    settings = Config(state_dir=str(tmp_path), worker=False)
+    first = _simulated(OpenRequest(files=("default",)), settings)
+    second = _simulated(OpenRequest(files=("default",)), settings)
+    second.tick(0.0)
+    async with staged(second, size) as stage:
+        assert f" NO HISTORY: PID {os.getpid()} writes it " in stage.lines[0]
+        await stage.press("alt+0")
+        told = " ".join(" ".join(stage.lines).split()).replace(" ", "")
+        why = (
+            f"The history is not recorded: {first.history_path}: process {os.getpid()} records to this file; end it, "
+            "or record to another file (--history FILE)"
+        )
+        assert why.replace(" ", "") in told
+    first.stop()
+
+
+def live_beside(recorder: Recorder, source: str = "fake", *, no_audit: bool = False) -> Console:
+    """A console on the live cluster `source`, whose file another recorder writes."""
+    status = ConsoleStatus(mode=ConsoleMode.LIVE, source=source)
+    options, settings = ConsoleOptions(history=recorder.path), Config(worker=False, no_audit=no_audit)
+    return _console(FakeCluster(), status, settings, None, (), options=options)
+
+
+def test_a_live_console_reads_the_history_that_another_process_records(tmp_path: Path) -> None:
+    first = Recorder(tmp_path / "shared.db", Opening(version="1", mode="LIVE", source="fake"), wall=lambda: 0)
+    first.record([PREEMPTED])
+    first.flush()
+    console, writer = live_beside(first), f"PID {os.getpid()}"
+    assert (console.preemptions(), console.history_path, console.keeps_history) == ((PREEMPTED,), first.path, True)
+    assert plain(fit_parts(left_parts(console.status, ()), 60)).startswith(f" LIVE   RO  · history by {writer} · fake")
+    assert plain(unrecorded(console.status)) == (
+        f"The history of this cluster is recorded by another process ({writer}), and read here. Read-only: {writer} "
+        "writes the history, and so the audit of changes; end it, or start with --no-audit."
+    )
+    unaudited = live_beside(first, no_audit=True)
+    assert plain(unrecorded(unaudited.status)) == (
+        f"The history of this cluster is recorded by another process ({writer}), and read here."
+    )
+    other = live_beside(first, "other")
+    assert (other.keeps_history, other.status.history_writer, other.status.reads_history) == (False, writer, False)
+    for one in (console, unaudited, other):
+        one.stop()
+    first.close()
+
+
+def test_a_console_with_a_history_of_its_own_leaves_the_usual_one_alone(tmp_path: Path) -> None:
+    file, settings = tmp_path / "own" / "tuesday.db", Config(state_dir=str(tmp_path / "state"), worker=False)
+    for sessions in (1, 2):
+        console = _simulated(OpenRequest(files=("default",)), settings, ConsoleOptions(history=file))
+        console.tick(0.25)
+        assert (console.history_path, console.status.history) == (file, "")
+        console.stop()
+        with closing(sqlite3.connect(file)) as db:
+            assert db.execute("select count(*), count(ended) from sessions").fetchone() == (sessions, sessions)
+    assert not settings.history_file.exists()
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

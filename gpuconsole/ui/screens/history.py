@@ -8,6 +8,7 @@ from gpuconsole.insight.timeline import Repeated, folded
 from gpuconsole.model.devices import short_amount
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called, named
@@ -107,9 +108,8 @@ class HistoryScreen(ConsoleScreen):
     def show_header(self) -> None:
         super().show_header()
         if self.stands:
-            why = self.console.status.history
-            said: Painted = (("⚠ The history is not recorded", "fault"), (f": {why}", ""))
-            self.query_one("#unsaved", Lines).lines = tuple(wrapped(said, self.size.width)) if why else ()
+            told = unrecorded(self.console.status)
+            self.query_one("#unsaved", Lines).lines = tuple(wrapped(told, self.size.width)) if told else ()
 
     def handlers(self) -> Handlers:
         return {**super().handlers(), "object.open": self._open, "object.explain": self._tell}
@@ -135,6 +135,17 @@ class HistoryScreen(ConsoleScreen):
         row = self._row
         if row is not None:
             self.flash(f"{fmt.date_and_clock(row.line.time)}: {row.line.what} {_subject(row)} {_why(row)}")
+
+
+def unrecorded(status: ConsoleStatus) -> Painted:
+    """Say why this console does not record the history, and what to do; empty if it does."""
+    if not status.history:
+        return ()
+    if not status.reads_history:
+        return (("⚠ The history is not recorded", "fault"), (f": {status.history}", ""))
+    writer = f"another process ({status.history_writer})"
+    change = f" {status.refusal}." if status.read_only else ""
+    return ((f"The history of this cluster is recorded by {writer}", "held"), (f", and read here.{change}", ""))
 
 
 def _key(row: Repeated) -> str:

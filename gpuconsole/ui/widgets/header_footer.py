@@ -42,8 +42,7 @@ def left_parts(status: ConsoleStatus, namespaces: Collection[str], short: bool =
         parts.append((0, ((" PAST ", "chip"),)))
     elif status.read_only:
         parts.append((0, ((" RO ", "chip"),)))
-    if status.history:
-        parts.append((0, ((" NO HISTORY ", "fault"),)))
+    parts += history_parts(status)
     if status.stalled:
         parts.append((0, ((f"⚠ stalled: {status.stalled}", "fault"),)))
     if status.kueue:
@@ -63,6 +62,16 @@ def left_parts(status: ConsoleStatus, namespaces: Collection[str], short: bool =
     if status.worker not in ("", "on", "off"):
         parts.append((2, ((f"⚠ worker: {status.worker}", "fault"),)))
     return [(rank, text) for rank, text in parts if width_of(text)]
+
+
+def history_parts(status: ConsoleStatus) -> list[Part]:
+    """Return the parts that say that the history is not written, and which other process writes it."""
+    writer = status.history_writer
+    if status.reads_history:
+        return [(0, ((f"history by {writer}", "held"),))]
+    if not status.history:
+        return []
+    return [(0, ((f" NO HISTORY: {writer} writes it " if writer else " NO HISTORY ", "fault"),))]
 
 
 def sight_parts(status: ConsoleStatus) -> list[Part]:
