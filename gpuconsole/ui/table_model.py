@@ -128,9 +128,13 @@ def _regex(text: str) -> Test:
 
 
 def _fuzzy(text: str) -> Test:
-    """The letters in order, with anything between them."""
-    search = re.compile(".*?".join(map(re.escape, text.replace(" ", ""))), re.IGNORECASE).search
-    return lambda row, labels: search(row) is not None
+    """The letters in order, with anything between them: the rows that textual.fuzzy rates above 0, found much faster.
+
+    Each letter is matched at its first occurrence for good, so the time is linear in the row.
+    """
+    letters = map(re.escape, text.replace(" ", ""))
+    match = re.compile("".join(f"[^{letter}]*+{letter}" for letter in letters), re.IGNORECASE).match
+    return lambda row, labels: match(row) is not None
 
 
 def _labels(text: str) -> Test:

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.style import Style
 from textual.color import Color
+from textual.fuzzy import Matcher
 
 from gpuconsole.insight.health.engines import Engine, EnginesInForce
 from gpuconsole.insight.index.quota_tree import QuotaUse
@@ -309,6 +312,12 @@ def test_a_filter_that_is_no_regular_expression_says_where() -> None:
     problem = r"invalid regular expression: missing \), unterminated subpattern at column 3"
     with pytest.raises(FilterError, match=problem):
         parse_filter("ab(")
+
+
+@given(st.text("ab-]^ .", min_size=1), st.text("abAB-]^ .\\"))
+def test_a_fuzzy_filter_passes_the_rows_that_the_palette_would_find(letters: str, row: str) -> None:
+    found = parse_filter(f"-f {letters}")
+    assert found is None or found.passes(row, {}) == (Matcher(letters.replace(" ", "")).match(row) > 0)
 
 
 def test_a_prompt_for_whole_numbers_says_what_is_wrong() -> None:
