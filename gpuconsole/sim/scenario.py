@@ -16,6 +16,7 @@ from gpuconsole.model.autoscaling import InstanceTypeCatalogue, NodePool, Provis
 from gpuconsole.model.clock import Time, parse_time
 from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.documents.metadata import LONGEST_LABEL, GeneratedNames
+from gpuconsole.model.documents.reader import decode_strictly
 from gpuconsole.model.job import Job, again
 from gpuconsole.model.kai import EVERYTHING, UNLIMITED, KaiPodGroup, KaiQueue, QueueResource
 from gpuconsole.model.labels import HOSTNAME
@@ -37,7 +38,6 @@ from gpuconsole.sim.policy import FixedCapacity, KarpenterPolicy, SimPolicy, Sub
 from gpuconsole.sim.scenario_capacity import NO_CATALOGUE, apply_setup_to_objects, apply_setup_to_steps, read_gpu_setup
 from gpuconsole.sim.scenario_form import ClusterForm, ScenarioError, ScenarioForm, Step, decode_step_objects, read_steps
 from gpuconsole.sim.scenario_policy import read_policy
-from gpuconsole.sim.strict_decode import convert
 
 GIB = 2**30
 GPUS_PER_NODE = 8
@@ -201,7 +201,7 @@ def _read_scenario(
     catalogue: InstanceTypeCatalogue,
     problems: list[str],
 ) -> Scenario | None:
-    form = convert(document, ScenarioForm, "", problems)
+    form = decode_strictly(document, ScenarioForm, "", problems)
     if form is None:
         return None
     try:

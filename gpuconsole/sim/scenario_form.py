@@ -23,12 +23,12 @@ from gpuconsole.model import commands
 from gpuconsole.model.clock import LONGEST, SECOND, Span, Time, format_exactly, parse_span
 from gpuconsole.model.commands import Command, Delete, Finish, InCluster, Later, Submit
 from gpuconsole.model.documents.metadata import GeneratedNames
+from gpuconsole.model.documents.reader import decode_strictly
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.manifests.kinds import JOB_NAMES
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kube.profile import Score
-from gpuconsole.sim.strict_decode import convert
 
 Document = dict[str, Any]
 
@@ -426,7 +426,7 @@ class _WithinForm(Struct, frozen=True):
 def _read_worker_commands(
     document: Document, path: str, at: Time, problems: list[str], names: GeneratedNames
 ) -> Iterator[_Placed]:
-    form = convert(document, _WithinForm, path, problems)
+    form = decode_strictly(document, _WithinForm, path, problems)
     if form is not None:
         step = StepForm(commands=form.commands, create=form.create)
         found = _read_commands(step, path, at, problems, names)
@@ -446,7 +446,7 @@ def _read_command(
         )
         return
     fields = {key: value for key, value in document.items() if key != "type"}
-    found = convert(fields, _command_form(document["type"]), path, problems)
+    found = decode_strictly(fields, _command_form(document["type"]), path, problems)
     if found is not None:
         subject = str(getattr(found, found.__struct_fields__[0]))
         yield form(**structs.asdict(found)), clean(f"{path} ({document['type']} {subject})", 120)
@@ -522,7 +522,7 @@ def read_changes(
     if len(documents) > 1:
         raise ScenarioError(f"{source}: there are {len(documents)} lists of changes; give one")
     problems: list[str] = []
-    form = convert(documents[0] if documents else {}, ChangeForm, "", problems)
+    form = decode_strictly(documents[0] if documents else {}, ChangeForm, "", problems)
     asked: list[Command] = [Submit(tuple(objects))] if objects else []
     places = ["manifests"] if objects else []
     horizon = None

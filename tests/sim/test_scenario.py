@@ -8,12 +8,12 @@ import pytest
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, parse_time
 from gpuconsole.model.commands import AnswerCheck, Delete, FailNode, Finish, Submit
+from gpuconsole.model.documents.reader import decode_strictly
 from gpuconsole.scheduling.kube.profile import PlacementPolicy, Score
 from gpuconsole.scheduling.kueue.config import PreemptionStrategy
 from gpuconsole.sim.run_times import LogNormal
 from gpuconsole.sim.scenario import Scenario, build_simulation, load_scenario
 from gpuconsole.sim.scenario_form import ScenarioError
-from gpuconsole.sim.strict_decode import convert
 from tests.support.sim_cluster import log, two_teams
 
 WORKLOAD: dict[str, Any] = {
@@ -313,7 +313,7 @@ def test_two_scenarios_at_once_are_one_too_many() -> None:
 
 def test_a_value_that_does_not_fit_is_not_missing_too() -> None:
     problems: list[str] = []
-    assert convert({"check": "c", "state": "ready"}, AnswerCheck, "x", problems) is None
+    assert decode_strictly({"check": "c", "state": "ready"}, AnswerCheck, "x", problems) is None
     assert problems == [
         "x.state: Invalid enum value 'ready'; it must be one of Pending, Ready, Rejected, Retry",
         "x: workload is missing; write it",

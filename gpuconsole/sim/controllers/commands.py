@@ -48,6 +48,7 @@ from gpuconsole.model.commands import (
 )
 from gpuconsole.model.devices import ResourceSlice
 from gpuconsole.model.documents.pods_and_selectors import taint_problem
+from gpuconsole.model.documents.reader import decode_strictly
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.gpus.mig_reconfiguration import DYNAMIC, LAYOUT, MigStrategy, division_of, mig_node_changes
 from gpuconsole.model.gpus.models import model_of
@@ -79,7 +80,6 @@ from gpuconsole.sim.kernel import RunCommands
 from gpuconsole.sim.policy import GpuSetup, Mig, SharingRule, SimPolicy, apply_gpu_setup
 from gpuconsole.sim.scenario_form import PlacementForm
 from gpuconsole.sim.scenario_policy import read_kueue_config, read_placement
-from gpuconsole.sim.strict_decode import convert
 from gpuconsole.sim.world import World
 
 
@@ -102,7 +102,7 @@ def _new_policy(old: SimPolicy, command: Reconfigure, problems: list[str]) -> Si
             return old
         policy = replace(policy, kueue=_new_kueue_config(old.kueue, command, problems))
     if command.placement:
-        form = convert(dict(command.placement), PlacementForm, "placement", problems)
+        form = decode_strictly(dict(command.placement), PlacementForm, "placement", problems)
         if form is not None:
             policy = replace(policy, placement=read_placement(form, None, problems))
     return policy
