@@ -28,6 +28,7 @@ from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.store.recorder import Opening, Recorder
 from tests.support.command_line import Line
 from tests.support.recorded_histories import record
+from tests.tools.pty_console import PtyConsole
 
 COMMAND = [sys.executable, "-m", "gpuconsole"]
 PATIENCE = 60.0
@@ -126,6 +127,21 @@ def test_a_second_recorder_of_a_file_says_so_and_ends(tmp_path: Path) -> None:
     assert str(file) in second.stderr
     assert "records to this file" in second.stderr
     assert "Traceback" not in second.stderr
+
+
+def test_a_console_on_the_file_of_a_recorder_names_it_and_leaves_the_file_to_it(tmp_path: Path) -> None:
+    state, file = tmp_path / "state", tmp_path / "recorded.db"
+    environment = {"GPUCONSOLE_STATE_DIR": str(state), "XDG_CONFIG_HOME": str(tmp_path)}
+    with running(state, "record", "default", "--speed", "600", "--history", str(file)) as process:
+        until(lambda: events_in(file), "the session has begun")
+        with PtyConsole([*COMMAND, "run", "--history", str(file)], 160, 50, environment) as console:
+            console.wait(f"NO HISTORY: PID {process.pid} writes it")
+            os.kill(console.pid, signal.SIGTERM)
+            assert console.end(PATIENCE)[1] == 0
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    assert session_ends(file) == [(True, False)]
+    assert not (state / "history.db").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
