@@ -54,10 +54,13 @@ BARS: tuple[tuple[int, tuple[str, ...]], ...] = (
 UNUSED = frozenset(
     (
         "resources/TestAmountAsApproximateFloat64",
+        "volcano/controllers_job/TestPluginOnJobAdd",
+        "volcano/controllers_job/TestPluginOnJobDelete",
         "volcano/controllers_job/TestRecordPodGroupEvent",
         "volcano/scheduler_api/TestEqual",
         "volcano/scheduler_api/TestGetPodResourceWithResize",
         "volcano/scheduler_api/TestGetPodResourceWithoutInitContainers",
+        "volcano/scheduler_api/TestHyperNodesInfo_GetLeafNodes",
         "volcano/scheduler_api/TestIsZero",
         "volcano/scheduler_api/TestLess",
         "volcano/scheduler_api/TestLessEqualPartly",

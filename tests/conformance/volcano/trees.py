@@ -7,7 +7,6 @@ from gpuconsole.scheduling.volcano.api.hyper_nodes import (
     HyperNodeInfo,
     HyperNodes,
     ancestors,
-    leaf_hyper_nodes,
     leaves_with_selectors,
     lowest_common_ancestor,
     selected_nodes,
@@ -57,13 +56,6 @@ def _update(table: Table, case: Case) -> Sequence[str]:
 def _ancestors(table: Table, case: Case) -> Sequence[str]:
     tree = build(case.input["initialHyperNodes"]).tree
     return [*compare("ancestors", ancestors(tree, case.input["hyperNodeName"]), case.want["expectedAncestors"])]
-
-
-def _leaves(table: Table, case: Case) -> Sequence[str]:
-    tree = build(case.input["initialHyperNodes"]).tree
-    return [
-        *compare("leaves", sorted(leaf_hyper_nodes(tree, case.input["hyperNodeName"])), case.want["expectedLeafNodes"])
-    ]
 
 
 def _choosing(table: Table, case: Case) -> Sequence[str]:
@@ -126,7 +118,6 @@ CHECKS: dict[str, Check] = {
     _A + "TestHyperNodesInfo_UpdateHyperNode_MultipleParents": _update,
     _A + "TestHyperNodesInfo_UpdateHyperNode_WithCycle": _update,
     _A + "TestHyperNodesInfo_GetAncestors": _ancestors,
-    _A + "TestHyperNodesInfo_GetLeafNodes": _leaves,
     _A + "TestHyperNodesInfo_GetRegexSelectorLeafHyperNodes": _choosing,
     _A + "TestHyperNodesInfo_NodeRegexOrLabelMatchHyperNode": _chooses,
     _A + "TestGetLCAHyperNode": _lowest,

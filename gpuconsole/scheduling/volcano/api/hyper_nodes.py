@@ -79,21 +79,6 @@ def lowest_common_ancestor(tree: Tree, first: str, second: str) -> str:
     return next((name for name in ancestors(tree, second) if name in above), "")
 
 
-def leaf_hyper_nodes(tree: Tree, name: str) -> set[str]:
-    """The hyper nodes at or below `name` that contain nodes instead of hyper nodes."""
-    found, seen, waiting = set(), set(), [name]
-    while waiting:
-        info = tree.get(waiting.pop())
-        if info is None or info.name in seen:
-            continue
-        seen.add(info.name)
-        if any(member.type == HYPER_NODE for member in info.members):
-            waiting += member_hyper_nodes(info)
-        else:
-            found.add(info.name)
-    return found
-
-
 def leaves_with_selectors(tree: Tree) -> set[str]:
     """The leaves that select nodes by pattern or labels, so that their members change with the nodes."""
     return {

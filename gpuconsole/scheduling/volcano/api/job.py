@@ -342,14 +342,6 @@ class RoleMinimums:
         statuses = READY_STATUSES | {TaskStatus.PIPELINED}
         return not self.are_applied or self._reach_minimums(self._count_by_role(statuses) + self._best_effort_by_role())
 
-    def are_starving(self) -> bool:
-        """True if a role has too few ready or pipelined tasks, or if roles' minimums do not apply
-        (CheckTaskStarving).
-        """
-        return not self.are_applied or not self._reach_minimums(
-            self._count_by_role(READY_STATUSES | {TaskStatus.PIPELINED})
-        )
-
     def may_become_ready(self, sub_job: str) -> bool:
         """True if the job can still become ready after a task that fits no node (NeedContinueAllocating)."""
         job = self.job

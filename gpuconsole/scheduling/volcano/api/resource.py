@@ -138,15 +138,6 @@ class Resource:
             self.scalars = {}
         self.scalars[name] = value
 
-    def set_amount(self, name: str, value: float) -> None:
-        """Set the amount of one resource: cpu, memory or a scalar."""
-        if name == CPU:
-            self.cpu = value
-        elif name == MEMORY:
-            self.memory = value
-        else:
-            self.set_scalar(name, value)
-
     def add(self, other: "Resource") -> "Resource":
         """Add another vector in place, and return itself."""
         self.cpu += other.cpu

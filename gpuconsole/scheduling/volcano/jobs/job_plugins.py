@@ -1,16 +1,15 @@
-"""Job plugins: their changes to pods of a Volcano Job, and the objects that they create for it (Volcano 1.15).
+"""Job plugins: their changes to pods of a Volcano Job (Volcano 1.15).
 
-env sets each pod's index in its task; svc gives pods host names, a headless service and the hosts of all tasks in the
-environment; ssh shares one key between all pods. The others set up a framework: mpi, pytorch, ray, tensorflow, and
-hcclrank for Ascend. Arguments are parsed as by Go's flag package: `--port=5000`, `-port 5000`, `--wait-master-enabled`.
-The objects that plugins create for a job are deleted when the job is killed. Volcano runs plugins in the random order
-of a Go map; here they run by name.
+env sets each pod's index in its task; svc gives pods host names and the hosts of all tasks in the environment; ssh
+shares one key between all pods. The others set up a framework: mpi, pytorch, ray, tensorflow, and hcclrank for Ascend.
+Arguments are parsed as by Go's flag package: `--port=5000`, `-port 5000`, `--wait-master-enabled`. The services,
+ConfigMaps and secrets that plugins create are not simulated. Volcano runs plugins in the random order of a Go map;
+here they run by name.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.cluster import Pod
@@ -123,27 +122,6 @@ def apply_mpi(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     return replace(pod, env={**pod.env, "MPI_HOST": ",".join(task_hosts(job, workers))})
 
 
-class OwnedObjects(Struct, frozen=True, omit_defaults=True):
-    """Names of the objects that plugins created for a job, by kind; they are deleted with the job's pods."""
-
-    services: tuple[str, ...] = ()
-    config_maps: tuple[str, ...] = ()
-    secrets: tuple[str, ...] = ()
-    network_policies: tuple[str, ...] = ()
-
-    def union(self, other: "OwnedObjects") -> "OwnedObjects":
-        """The union of both sets of objects."""
-        return OwnedObjects(
-            (*self.services, *other.services),
-            (*self.config_maps, *other.config_maps),
-            (*self.secrets, *other.secrets),
-            (*self.network_policies, *other.network_policies),
-        )
-
-
-NO_OBJECTS = OwnedObjects()
-
-
 _PYTORCH_FLAGS: FlagDefaults = {
     "master": "master",
     "worker": "worker",
@@ -211,22 +189,9 @@ def apply_ray(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     return replace(pod, command=command) if command else pod
 
 
-def ray_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
-    """The objects that the ray plugin creates: the service of the head."""
-    return OwnedObjects(services=(f"{job.name}-head-svc",))
-
-
 def apply_ssh(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
     """ssh plugin: return the same pod, because it only mounts a secret, which is not simulated."""
     return pod
-
-
-def ssh_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
-    """The objects that the ssh plugin creates: the secret with the key."""
-    return OwnedObjects(secrets=(f"{job.name}-ssh",))
-
-
-_SVC_FLAGS = {"publish-not-ready-addresses": False, "disable-network-policy": False}
 
 
 def apply_svc(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
@@ -247,16 +212,6 @@ def host_environment(job: Job) -> dict[str, str]:
         found[f"VC_{name}_HOSTS"] = ",".join(listed)
         found[f"VC_{name}_NUM"] = str(len(listed))
     return found
-
-
-def svc_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
-    """The objects that the svc plugin creates: a service, a ConfigMap and, unless disabled, a NetworkPolicy."""
-    closed = not parse_flags(arguments, _SVC_FLAGS)["disable-network-policy"]
-    return OwnedObjects(
-        services=(job.name,),
-        config_maps=(f"{job.name}-svc",),
-        network_policies=(job.name,) if closed else (),
-    )
 
 
 _ROLES = ("ps", "worker", "chief", "evaluator")
@@ -282,33 +237,21 @@ def apply_tensorflow(job: Job, pod: Pod, arguments: tuple[str, ...]) -> Pod:
 
 
 ApplyPlugin = Callable[[Job, Pod, tuple[str, ...]], Pod]
-OwnedObjectsFunction = Callable[[Job, tuple[str, ...]], OwnedObjects]
 
 
 class UnknownPlugin(ValueError):
-    """A job names a plugin that does not exist: none of its objects can be created."""
+    """A job names a plugin that does not exist: its pods cannot be created."""
 
 
-def _no_objects(job: Job, arguments: tuple[str, ...]) -> OwnedObjects:
-    return NO_OBJECTS
-
-
-class JobPlugin(Struct, frozen=True):
-    """One job plugin: a function that changes a new pod, and one that names the objects created for the job."""
-
-    apply: ApplyPlugin
-    owned_objects: OwnedObjectsFunction = _no_objects
-
-
-PLUGINS: Mapping[str, JobPlugin] = {
-    "env": JobPlugin(apply_env),
-    "hcclrank": JobPlugin(apply_hcclrank),
-    "mpi": JobPlugin(apply_mpi),
-    "pytorch": JobPlugin(apply_pytorch),
-    "ray": JobPlugin(apply_ray, ray_objects),
-    "ssh": JobPlugin(apply_ssh, ssh_objects),
-    "svc": JobPlugin(apply_svc, svc_objects),
-    "tensorflow": JobPlugin(apply_tensorflow),
+PLUGINS: Mapping[str, ApplyPlugin] = {
+    "env": apply_env,
+    "hcclrank": apply_hcclrank,
+    "mpi": apply_mpi,
+    "pytorch": apply_pytorch,
+    "ray": apply_ray,
+    "ssh": apply_ssh,
+    "svc": apply_svc,
+    "tensorflow": apply_tensorflow,
 }
 
 
@@ -318,27 +261,8 @@ def apply_plugins(job: Job, pod: Pod) -> Pod:
     Raises:
         UnknownPlugin: the job names a plugin that does not exist. A plugin can raise other ValueErrors.
     """
-    for plugin, arguments in _job_plugins(job):
-        pod = plugin.apply(job, pod, arguments)
-    return pod
-
-
-def owned_objects_of(job: Job) -> OwnedObjects:
-    """The objects that the job's plugins create for it.
-
-    Raises:
-        UnknownPlugin: the job names a plugin that does not exist.
-    """
-    made = NO_OBJECTS
-    for plugin, arguments in _job_plugins(job):
-        made = made.union(plugin.owned_objects(job, arguments))
-    return made
-
-
-def _job_plugins(job: Job) -> list[tuple[JobPlugin, tuple[str, ...]]]:
-    found = []
     for name, arguments in sorted(spec_of(job).plugins.items()):
         if name not in PLUGINS:
             raise UnknownPlugin(f"failed to get plugin {name}")
-        found.append((PLUGINS[name], arguments))
-    return found
+        pod = PLUGINS[name](job, pod, arguments)
+    return pod

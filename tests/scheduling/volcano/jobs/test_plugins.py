@@ -12,10 +12,8 @@ from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import Container, PodTemplate
 from gpuconsole.scheduling.volcano.jobs.job_plugins import (
     MissingHeadTask,
-    OwnedObjects,
     UnknownPlugin,
     apply_plugins,
-    owned_objects_of,
     parse_flags,
 )
 from gpuconsole.scheduling.volcano.jobs.pods import pod_of
@@ -127,23 +125,7 @@ def test_hcclrank_takes_the_rank_that_is_known_or_counts() -> None:
     assert apply_plugins(one, known).annotations[rank] == "7"
 
 
-def test_plugins_make_services_configurations_and_secrets_beside_a_job() -> None:
-    def beside(**plugins: tuple[str, ...]) -> OwnedObjects:
-        return owned_objects_of(job(("w", 1), plugins=plugins))
-
-    assert beside(env=(), mpi=()) == OwnedObjects()
-    assert beside(svc=(), ssh=(), ray=()) == OwnedObjects(
-        services=("train-head-svc", "train"),
-        config_maps=("train-svc",),
-        secrets=("train-ssh",),
-        network_policies=("train",),
-    )
-    assert beside(svc=("--disable-network-policy=true",)).network_policies == ()
-
-
 def test_a_plugin_that_does_not_exist_stops_everything() -> None:
     one: Job = job(("w", 1), plugins={"sla": ()})
-    with pytest.raises(UnknownPlugin, match="failed to get plugin sla"):
-        owned_objects_of(one)
     with pytest.raises(UnknownPlugin, match="failed to get plugin sla"):
         apply_plugins(one, Pod(name="train-w-0"))
