@@ -6,7 +6,7 @@ as used, underutilized, lost, idle or system, so all rows add up to price × lif
 a pod is allocated the part of its node that it holds, used or not, and what nobody holds is idle.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from math import isclose
@@ -74,6 +74,8 @@ SYSTEM_NAMESPACES = frozenset(
 """Namespaces of the cluster's own components."""
 MOST_RUNS = 100
 """Maximum runs of equal hours that are kept of a workload for lost work; older ones can no longer be lost."""
+MOST_SHARED = 4096
+"""Maximum amounts of shares that are compared with new ones to save memory; measured shares all differ."""
 OTHER, NO_GPU = "other", "cpu"
 """GPU types of nodes with GPUs of an unknown type, and of nodes without GPUs."""
 
@@ -223,7 +225,7 @@ class _Account:
         """Booked in the current hour and not drained."""
         self.current = [0.0, 0.0, 0.0]
         """Booked in the current hour and drained: GPU-seconds, used and underutilized USD that can be lost."""
-        self.runs: deque[_Run] = deque(maxlen=MOST_RUNS)
+        self.runs: list[_Run] = []
         """Earlier hours."""
         self.nodes: dict[str, None] = {}
         """Nodes on which it has a share."""
@@ -237,7 +239,12 @@ class _Account:
         if last is not None and last.last + HOUR == hour and _same(last.amounts, amounts):
             last.count += 1
         else:
-            self.runs.append(_Run(hour, amounts))
+            self.append(_Run(hour, amounts))
+
+    def append(self, run: _Run) -> None:
+        """Add the newest of the earlier hours; beyond `MOST_RUNS` the oldest is forgotten."""
+        self.runs.append(run)
+        del self.runs[:-MOST_RUNS]
 
     def newest(self) -> Time | None:
         """Return the newest earlier hour that can be lost."""
@@ -256,6 +263,10 @@ def _same(one: list[float], other: list[float]) -> bool:
     return all(isclose(a, b, rel_tol=1e-9) for a, b in zip(one, other, strict=True))
 
 
+_Amounts = tuple[tuple[int, float], ...]
+"""Field and amount per hour of a share of a node."""
+
+
 class _Node:
     """Booked time and present shares of a node. Mutable."""
 
@@ -264,7 +275,7 @@ class _Node:
     def __init__(self, since: Time) -> None:
         self.since = since
         """Time up to which it is booked."""
-        self.lines: tuple[tuple[_Account, tuple[tuple[int, float], ...]], ...] = ()
+        self.lines: tuple[tuple[_Account, _Amounts], ...] = ()
         """Account → (field, amount per hour)."""
         self.measured_until: Time | None = None
         """Time at which its telemetry becomes stale, so that its shares change; None if it never does."""
@@ -297,14 +308,16 @@ class CostAllocator:
         self._orphans: set[str] = set()
         """Placed pods whose Workload or job was deleted."""
         self._node_facts: dict[str, _NodeFacts] = {}
-        self._dependents: dict[str, set[str]] = {}
-        """Key of a Workload, job or pod group → keys of its placed pods."""
+        self._dependents: dict[str, list[str]] = {}
+        """Key of a Workload, job or pod group → keys of its placed pods: mostly one, for which a set is large."""
         self._accounts: dict[tuple[_PodFacts, _NodeFields], _Account] = {}
         self._by_owner: dict[str, list[_Account]] = {}
         """Key of a workload → its accounts."""
         self._touched: dict[str, None] = {}
         """Nodes that are booked up to now, and whose shares must be computed again."""
         self._rows: dict[tuple[_Account, Time], list[float]] = {}
+        self._amounts: dict[_Amounts, _Amounts] = {}
+        """Equal amounts of many shares as one object, as most nodes of a cluster are alike."""
         for group in snapshot.node_groups.all():
             self._set_instances(group.name, group.instances)
         for node in snapshot.nodes.all():
@@ -518,14 +531,14 @@ class CostAllocator:
             for key in _keys(old):
                 pods = self._dependents.get(key)
                 if pods is not None:
-                    pods.discard(old.key)
+                    pods.remove(old.key)
                     if not pods:
                         del self._dependents[key]
         if new is not None and after:
             self._touch(after)
             self._pods.setdefault(after, {})[new.key] = new
             for key in _keys(new):
-                self._dependents.setdefault(key, set()).add(new.key)
+                self._dependents.setdefault(key, []).append(new.key)
 
     def _touch_slice(self, offered: ResourceSlice) -> None:
         self._devices = None
@@ -579,7 +592,7 @@ class CostAllocator:
         if idle:
             amounts = {_GPU: gpus * idle * 3600, _IDLE: price.hourly * idle, _SAVED: price.saved * idle}
             self._line(lines, _IDLE_FACTS, fields, amounts)
-        booked.lines = tuple([(account, tuple(amounts.items())) for account, amounts in lines.items()])
+        booked.lines = tuple([(account, self._shared(tuple(amounts.items()))) for account, amounts in lines.items()])
         for account in lines:
             account.nodes[name] = None
 
@@ -600,6 +613,12 @@ class CostAllocator:
             else:
                 for field, amount in there.items():
                     sums[field] = sums.get(field, 0.0) + amount
+
+    def _shared(self, amounts: _Amounts) -> _Amounts:
+        """Return earlier amounts that are equal, so that each exists once."""
+        if len(self._amounts) >= MOST_SHARED:
+            self._amounts.clear()
+        return self._amounts.setdefault(amounts, amounts)
 
     def _dra_devices(self) -> Mapping[str, int]:
         if self._devices is None:
@@ -710,7 +729,7 @@ class CostAllocator:
             for account, one in amounts:
                 self._move_to_lost(account, hour, one, part)
                 if hour != self._hour and booked and part < 1.0:
-                    account.runs.append(_Run(hour, one))
+                    account.append(_Run(hour, one))
             hour = max((newest for account in accounts if (newest := account.newest()) is not None), default=None)
             if lost > 0 and hour is not None:
                 amounts = [(account, account.reopen()) for account in accounts if account.newest() == hour]
