@@ -4,6 +4,7 @@ Only `ClusterState` changes tables. Freezing copies the row list of each table t
 a millisecond for 100,000 rows) and nothing else.
 """
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
@@ -45,8 +46,9 @@ class ObjectTable:
             # A row that is added again is the newest one; earlier views still find it at its old position.
             self._index = dict(self._index)
             self._index_shared = False
-        # Views ignore keys that are newer than they are, so appending needs no copy of the index.
-        self._index_own()[key] = len(self._rows)
+        # Views ignore keys that are newer than they are, so appending needs no copy of the index. Each `key` is a new
+        # text; several states of one cluster in a process share it.
+        self._index_own()[sys.intern(key)] = len(self._rows)
         self._rows.append(row)
         self._size += 1
 
