@@ -1,7 +1,6 @@
 """`gpuconsole report`: weekly report of a recorded cluster, compared with the week before."""
 
 import sqlite3
-from itertools import groupby
 from pathlib import Path
 
 import click
@@ -10,7 +9,7 @@ import msgspec
 from gpuconsole.cli.answering import CommandAnswer, Origin, document
 from gpuconsole.cli.options import OpenRequest, configured, print_json, recording_numbered
 from gpuconsole.errors import UsageError
-from gpuconsole.insight.series import Samples, hourly
+from gpuconsole.insight.series import Samples, by_hour
 from gpuconsole.insight.tables import time_range
 from gpuconsole.insight.weekly_report import WEEK, WeekData, week_begin, week_of, weekly_report
 from gpuconsole.model.clock import HOUR, MINUTE, Time, format_time
@@ -118,4 +117,4 @@ def _hours(db: sqlite3.Connection, recording: int, begin: Time, end: Time) -> li
     hours = queries.samples(db, recording, begin, end, span=HOUR)
     rest = hours[-1].time + HOUR if hours else begin
     minutes = queries.samples(db, recording, rest, end, span=MINUTE)
-    return [*hours, *(hourly(list(hour)) for _, hour in groupby(minutes, lambda one: one.time // HOUR))]
+    return [*hours, *by_hour(minutes)]

@@ -8,7 +8,7 @@ sample. `hourly` reduces the samples of an hour to one.
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 from msgspec import Struct
@@ -20,7 +20,7 @@ from gpuconsole.insight.index.engine_queues import queues
 from gpuconsole.insight.index.gpu_map import GpuState, gpu_rows, used_of
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, QuotaUse, every, sum_up
 from gpuconsole.insight.overview import gpu_totals, waiting
-from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, quantile
+from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, in_seconds, quantile
 from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -150,6 +150,8 @@ class SeriesSampler:
         self._reasons: Counter[str] = Counter()
         self._waits: dict[str, deque[tuple[Time, Span]]] = {}
         """ClusterQueue → time of admission and wait, in the order of the events."""
+        self._last: tuple[Time, dict[_QueueOfEvent, _Counts], Counter[str]] = (0, {}, Counter())
+        """Minute, counts and reasons of the last sample."""
 
     def note(self, event: Event) -> None:
         """Count a history event; other events change nothing."""
@@ -170,13 +172,22 @@ class SeriesSampler:
                 self._reasons[reason if known else OTHER] += 1
 
     def sample(self, snapshot: Snapshot, prices: Prices) -> Samples:
-        """Sample a Snapshot, with the counts since the last call and the waits of the hour before its time."""
+        """Sample a Snapshot, with the counts since the last call and the waits of the hour before its time.
+
+        A second sample of a minute replaces the first one, and has its counts, too.
+        """
         self._forget_waits(snapshot.time - HOUR)
+        minute = snapshot.time // MINUTE * MINUTE
+        last, counts, reasons = self._last
+        if minute == last:
+            for queue, earlier in counts.items():
+                self._counts.setdefault(queue, _Counts()).add(earlier)
+            self._reasons.update(reasons)
         evictions, self._reasons = self._reasons, Counter()
         found = _SampledTree(snapshot, self._counts, self._waits)
-        self._counts = {}
+        self._last, self._counts = (minute, self._counts, evictions), {}
         return Samples(
-            time=snapshot.time // MINUTE * MINUTE,
+            time=minute,
             span=MINUTE,
             queues=found.samples(),
             gpus=_gpu_samples(snapshot),
@@ -292,17 +303,13 @@ def _sample(
         used=float(use.used),
         borrowed=float(use.borrowed),
         lent=float(use.lent),
-        wait_p50=_seconds(quantile(waits, 0.5)),
-        wait_p95=_seconds(quantile(waits, 0.95)),
+        wait_p50=in_seconds(quantile(waits, 0.5)),
+        wait_p95=in_seconds(quantile(waits, 0.95)),
         admitted=counts.admitted,
         preempted=counts.preempted,
         evicted=counts.evicted,
         **fields,
     )
-
-
-def _seconds(span: Span | None) -> float | None:
-    return span / SECOND if span is not None else None
 
 
 def _gpu_samples(snapshot: Snapshot) -> tuple[GpuSample, ...]:
@@ -326,6 +333,11 @@ def _gpu_samples(snapshot: Snapshot) -> tuple[GpuSample, ...]:
         )
         for name, (total, allocated, idle, unhealthy) in sorted(totals.items())
     )
+
+
+def by_hour(minutes: Iterable[Samples]) -> list[Samples]:
+    """Reduce samples, oldest first, to one for each hour that has any."""
+    return [hourly(list(hour)) for _, hour in groupby(minutes, lambda one: one.time // HOUR)]
 
 
 def hourly(samples: Sequence[Samples]) -> Samples:
@@ -385,14 +397,20 @@ def _hour_of_queue(found: Sequence[QueueSample]) -> QueueSample:
 
 
 def _hour_of_gpus(found: Sequence[GpuSample]) -> GpuSample:
-    measured = [(one.utilization, one.allocated) for one in found if one.utilization is not None]
-    weight = sum(allocated for _, allocated in measured)
-    weighted = sum(value * allocated for value, allocated in measured)
     return GpuSample(
         gpu_type=found[0].gpu_type,
         total=round(_mean(one.total for one in found)),
         allocated=_mean(one.allocated for one in found),
         idle=_mean(one.idle for one in found),
         unhealthy=_mean(one.unhealthy for one in found),
-        utilization=weighted / weight if weight else _mean(value for value, _ in measured) if measured else None,
+        utilization=mean_utilization(found),
     )
+
+
+def mean_utilization(samples: Iterable[GpuSample]) -> float | None:
+    """Return the mean utilization in percent, weighted by allocated GPUs; None if it was never measured."""
+    measured = [(one.utilization, one.allocated) for one in samples if one.utilization is not None]
+    weight = sum(allocated for _, allocated in measured)
+    if not weight:
+        return _mean(value for value, _ in measured) if measured else None
+    return sum(value * allocated for value, allocated in measured) / weight

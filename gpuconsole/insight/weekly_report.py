@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -18,8 +19,8 @@ from gpuconsole.insight.cost.report import CostBy, cost_summary
 from gpuconsole.insight.health.antipatterns import AntiPatternCode
 from gpuconsole.insight.health.telemetry import LOW_UTILIZATION
 from gpuconsole.insight.preemption.history import PreemptionRow, counts, preemption_stats, rows
-from gpuconsole.insight.series import GpuSample, QueueSample, Samples, SeriesKind
-from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time, quantile
+from gpuconsole.insight.series import GpuSample, QueueSample, Samples, SeriesKind, mean_utilization
+from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time, in_seconds, quantile
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 
 WEEK: Span = 7 * DAY
@@ -233,6 +234,17 @@ def _compared(both: _Both, number: Callable[[WeekData], float | None]) -> Compar
     return Compared(number(both[0]), number(both[1]))
 
 
+_Group = TypeVar("_Group")
+
+
+def _compared_groups(
+    groups: Sequence[Mapping[str, _Group]], name: str, number: Callable[[_Group], float | None]
+) -> Compared:
+    """Compare a number of one group, such as a queue, in both weeks; None in a week that does not have the group."""
+    value, before = (number(week[name]) if name in week else None for week in groups)
+    return Compared(value, before)
+
+
 def _mean(values: Iterable[float]) -> float | None:
     found = tuple(values)
     return fmean(found) if found else None
@@ -246,15 +258,14 @@ def _gpus(both: _Both) -> tuple[GpuTypeWeek, ...]:
                 types.setdefault(gpu.gpu_type, []).append(gpu)
 
     def compared(gpu_type: str, number: Callable[[Sequence[GpuSample]], float | None]) -> Compared:
-        value, before = (number(types[gpu_type]) if gpu_type in types else None for types in found)
-        return Compared(value, before)
+        return _compared_groups(found, gpu_type, number)
 
     return tuple(
         GpuTypeWeek(
             gpu_type=name,
             gpus=compared(name, lambda hours: _mean(one.total for one in hours)),
             allocated_percent=compared(name, _allocated_percent),
-            utilization_percent=compared(name, _utilization),
+            utilization_percent=compared(name, mean_utilization),
             unhealthy=compared(name, lambda hours: _mean(one.unhealthy for one in hours)),
         )
         for name in sorted({name for types in found for name in types})
@@ -266,13 +277,6 @@ def _allocated_percent(hours: Sequence[GpuSample]) -> float | None:
     return 100 * sum(one.allocated for one in hours) / total if total else None
 
 
-def _utilization(hours: Sequence[GpuSample]) -> float | None:
-    """Mean utilization, weighted by allocated GPUs."""
-    measured = [(one.utilization, one.allocated) for one in hours if one.utilization is not None]
-    weight = sum(allocated for _, allocated in measured)
-    return sum(value * allocated for value, allocated in measured) / weight if weight else None
-
-
 def _queues(both: _Both) -> tuple[QueueWeek, ...]:
     found: list[dict[str, list[QueueSample]]] = [{}, {}]
     for queues, one in zip(found, both, strict=True):
@@ -282,8 +286,7 @@ def _queues(both: _Both) -> tuple[QueueWeek, ...]:
                     queues.setdefault(queue.name, []).append(queue)
 
     def compared(name: str, number: Callable[[Sequence[QueueSample]], float | None]) -> Compared:
-        value, before = (number(queues[name]) if name in queues else None for queues in found)
-        return Compared(value, before)
+        return _compared_groups(found, name, number)
 
     return tuple(
         QueueWeek(
@@ -331,15 +334,11 @@ def _waits(both: _Both, name: Callable[[HistoryEvent], str], order: Sequence[str
         WaitWeek(
             name=group,
             admitted=compared(group, lambda waits: float(len(waits))),
-            wait_p50_seconds=compared(group, lambda waits: _seconds(quantile(waits, 0.5))),
-            wait_p95_seconds=compared(group, lambda waits: _seconds(quantile(waits, 0.95))),
+            wait_p50_seconds=compared(group, lambda waits: in_seconds(quantile(waits, 0.5))),
+            wait_p95_seconds=compared(group, lambda waits: in_seconds(quantile(waits, 0.95))),
         )
         for group in ([one for one in order if one in names] if order else ranked)
     )
-
-
-def _seconds(span: Span | None) -> float | None:
-    return span / SECOND if span is not None else None
 
 
 def _preemptions(both: _Both) -> PreemptionWeek:
@@ -415,11 +414,10 @@ def _teams(week: WeekData) -> dict[str, _TeamSum]:
 
 
 def _idle(both: _Both) -> tuple[IdleWeek, ...]:
-    this, before = (_teams(one) for one in both)
+    found = this, _ = [_teams(one) for one in both]
 
     def compared(name: str, number: Callable[[_TeamSum], float | None]) -> Compared:
-        value, earlier = (number(teams[name]) if name in teams else None for teams in (this, before))
-        return Compared(value, earlier)
+        return _compared_groups(found, name, number)
 
     return tuple(
         IdleWeek(

@@ -116,6 +116,11 @@ def format_exactly(span: Span) -> str:
     return "".join(parts) or "0s"
 
 
+def in_seconds(span: Span | None) -> float | None:
+    """Return a duration in seconds; None stays None."""
+    return span / SECOND if span is not None else None
+
+
 def quantile(spans: Sequence[Span], part: float) -> Span | None:
     """Return the quantile `part` (0 to 1) of sorted spans, interpolated; None without spans."""
     if not spans:

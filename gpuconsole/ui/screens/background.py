@@ -21,13 +21,12 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
-from itertools import groupby
 from typing import Generic, Protocol
 
 from textual.timer import Timer
 
-from gpuconsole.insight.series import Samples, SeriesKind, hourly
-from gpuconsole.model.clock import DAY, HOUR, MINUTE, Span, Time, next_multiple
+from gpuconsole.insight.series import Samples, SeriesKind, by_hour
+from gpuconsole.model.clock import DAY, MINUTE, Span, Time, next_multiple
 from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.analysis import AnalysisService
@@ -332,4 +331,4 @@ def read_samples(read: ReadSamples, series: SeriesName, window: TrendWindow, now
         return found
     begin = max(found[-1].time + window.step if found else since, until - 2 * DAY)
     minutes = read(begin, until, MINUTE, kind=series.kind, name=series.name)
-    return [*found, *(hourly(list(hour)) for _, hour in groupby(minutes, lambda one: one.time // HOUR))]
+    return [*found, *by_hour(minutes)]
