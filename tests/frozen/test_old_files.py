@@ -25,6 +25,7 @@ from gpuconsole.store import recorder as gpus
 from gpuconsole.store import recorder as sessions
 from gpuconsole.store.schema import earlier_sessions
 from tests.support.command_line import Line
+from tests.support.recorded_histories import audit_log, event_count
 
 DATA = Path(__file__).parent / "data"
 SNAPSHOTS = sorted(file.name.removesuffix(".json.gz") for file in DATA.glob("*.json.gz"))
@@ -319,10 +320,10 @@ UNSEEN = "events may not be listed in namespace prod"
 def test_sessions_of_the_history(history: Path) -> None:
     with earlier_sessions(history) as db:
         newest = sessions.newest(db)
-        counts = [queries.count(db, number) for number in (1, 2)]
+        counts = [event_count(db, number) for number in (1, 2)]
         preempted = [queries.preemption_count(db, number, 2**62) for number in (1, 2)]
         lines = list(queries.of_workload(db, 2, "research/job-rlhf-e06a1").values())
-        audit = queries.audit(db, 2)
+        audit = audit_log(db, 2)
         losses = queries.losses(db, 2, 2**62)
         hour = queries.last_hour(db, 2, END, 2**62)
     assert newest == sessions.Kept(number=2, mode="live", source="prod", last=END - 30 * SECOND, unseen=(UNSEEN,))

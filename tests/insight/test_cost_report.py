@@ -3,7 +3,7 @@
 import pytest
 
 from gpuconsole.insight.cost.rates import FIXED, By, Cost, cost_report
-from gpuconsole.insight.preemption.history import LostWork, added, lost_by
+from gpuconsole.insight.preemption.history import LostWork, lost_by
 from gpuconsole.model.autoscaling import ON_DEMAND, PRICE, SPOT, NodeGroup, NodePool, ProvisionedInstance
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
@@ -83,8 +83,7 @@ def test_lost_work_stands_beside_the_cost_of_who_lost_it() -> None:
         gone(HistoryEventKind.PREEMPTED, "cq", "team/a"),
         gone(HistoryEventKind.FAILED, "cq", "team/b"),
     ]
-    lost = added(lost_by(lines[:1]), lost_by(lines[1:]))
-    found = cost_report(world([]), PRICES, lost)
+    found = cost_report(world([]), PRICES, lost_by(lines))
     assert found.lost == LostWork(4.0, 8.0, 2)
     assert found.by[By.QUEUE] == (Cost(name="cq", lost=LostWork(4.0, 8.0, 2)),)
     assert [(one.name, one.lost.cost) for one in found.by[By.WORKLOAD]] == [("team/a", 4.0), ("team/b", 4.0)]

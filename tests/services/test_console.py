@@ -11,11 +11,11 @@ from gpuconsole.model.commands import Cordon
 from gpuconsole.model.snapshot import EMPTY, Snapshot, Visibility, VisibilityGap
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
-from gpuconsole.store import queries
 from gpuconsole.store.recorder import Opening, Recorder, newest
 from gpuconsole.store.schema import open_for_reading
 from tests.support.recorded_backend import RecordedBackend
 from tests.support.recorded_events import ADMITTED, PAST, PREEMPTED, START, SUBMITTED
+from tests.support.recorded_histories import audit_log
 
 ABOUT = ConsoleStatus(mode=ConsoleMode.REPLAY, source="past.json", policy="binpack")
 
@@ -80,9 +80,7 @@ def test_a_read_only_console_refuses_and_says_that_it_is_one(tmp_path: Path) -> 
         console.submit(Cordon("node-1", True))
     console.stop()
     db = open_for_reading(recorder.path)
-    assert queries.audit(db, recorder.session) == [
-        ('{"type":"cordon","node":"node-1","cordoned":true}', "read-only", "")
-    ]
+    assert audit_log(db, recorder.session) == [('{"type":"cordon","node":"node-1","cordoned":true}', "read-only", "")]
     db.close()
 
 

@@ -14,6 +14,7 @@ from gpuconsole.insight.cost.rates import nodes_hourly
 from gpuconsole.insight.series import SeriesKind
 from gpuconsole.model.change_log import rebuild, rebuild_cluster
 from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.services.console import Console
@@ -21,6 +22,7 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.store.schema import open_for_reading
+from tests.support.recorded_histories import event_count
 
 SPEED = 600.0
 """Ten simulated minutes per tick of a second."""
@@ -88,6 +90,27 @@ def test_each_minute_or_in_a_fast_simulation_every_few_minutes_is_sampled(record
     assert {row.name for sample in one for row in sample.queues} == {next(iter(queues))}
 
 
+def test_the_last_sample_has_the_counts_of_the_minute_in_which_the_session_ends(recorded: Recorded) -> None:
+    recorded.run(1)
+    recorded.console.set_speed(1)
+    kinds = HistoryEventKind.ADMITTED, HistoryEventKind.PREEMPTED, HistoryEventKind.EVICTED
+    late = False
+    while not late:
+        recorded.console.tick(1)
+        newest = recorded.console.newest
+        minute = newest.time // MINUTE * MINUTE
+        late = any(line.time > minute and line.what in kinds for line in newest.recent)
+    recorded.console.stop()
+    with open_for_reading(recorded.recorder.path) as db:
+        number, until = recorded.recorder.recording, newest.time + 1
+        found = queries.samples(db, number, recorded.start, until, span=MINUTE)
+        lines = list(queries.events(db, number, recorded.start, until, kinds))
+    assert found[-1].time == minute
+    assert [sum(getattr(one.queues[0], kind.value) for one in found) for kind in kinds] == [
+        sum(line.what is kind for line in lines) for kind in kinds
+    ]
+
+
 def test_the_cluster_is_rebuilt_as_it_was_at_each_time_that_was_written(recorded: Recorded) -> None:
     shown = [recorded.run(1) for _ in range(3)]
     with open_for_reading(recorded.recorder.path) as db:
@@ -132,7 +155,7 @@ def test_what_cannot_be_evaluated_is_said_in_the_header_and_history_events_are_s
     assert recorded.console.status.history == "costs and time travel: RuntimeError: no such rule"
     assert recorded.recorder.failed == ""
     with open_for_reading(recorded.recorder.path) as db:
-        assert queries.count(db, recorded.recorder.session) > 0
+        assert event_count(db, recorded.recorder.session) > 0
 
 
 def test_recording_changes_nothing_in_the_simulation(recorded: Recorded) -> None:

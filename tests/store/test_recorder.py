@@ -30,6 +30,7 @@ from gpuconsole.store import recorder as history
 from gpuconsole.store.event_blocks import MERGED_AFTER
 from gpuconsole.store.recorder import CAPACITY, Opening, Recorder
 from gpuconsole.store.schema import HistoryInUseError, open_for_reading, open_for_writing
+from tests.support.recorded_histories import audit_log, event_count
 
 NEVER = 1e6
 """An interval at which nothing is written but by `flush`."""
@@ -210,9 +211,9 @@ def test_the_audit_is_kept_in_order_over_flushes(recorder: Recorder) -> None:
     recorder.audit(6, "node-1", "refused", "there is no node \x1b[31mnode-1")
     recorder.flush()
     db = open_for_reading(recorder.path)
-    assert queries.audit(db, recorder.session) == [
+    assert audit_log(db, recorder.session) == [
         ('{"type":"cordon"}', "sent", ""),
-        ("node-1", "refused", "there is no node \ufffd[31mnode-1"),
+        ("node-1", "refused", "there is no node \x1b[31mnode-1"),
     ]
     db.close()
     recorder.close()
@@ -357,7 +358,7 @@ def test_a_repeated_pending_is_one_event_with_a_count_and_the_last_time(
     recorder.close()
     with closing(open_for_reading(recorder.path)) as db:
         assert tuple(queries.of_workload(db, recorder.session, "a/b").values()) == expected
-        assert queries.count(db, recorder.session) == 5
+        assert event_count(db, recorder.session) == 5
 
 
 def test_an_event_that_differs_or_comes_a_day_later_is_no_repetition(recorder: Recorder) -> None:

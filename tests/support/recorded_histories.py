@@ -1,5 +1,6 @@
 """Histories in SQLite of simulated clusters, as a console that ran them would have written them."""
 
+import sqlite3
 from pathlib import Path
 
 from gpuconsole.backends.simulated import SimulatedBackend
@@ -69,3 +70,14 @@ class RecordedConsole:
     def at(self, snapshot: Snapshot) -> RecordedCluster:
         assert self.console.time_travel is not None
         return self.console.time_travel.cluster(snapshot.time)
+
+
+def event_count(db: sqlite3.Connection, session: int) -> int:
+    """The number of history events of a session, also of those that were deleted by retention."""
+    row = db.execute("select sum(events) from event_totals where session = ?", (session,)).fetchone()
+    return int(row[0] or 0)
+
+
+def audit_log(db: sqlite3.Connection, session: int) -> list[tuple[str, str, str]]:
+    """Every line of a session's audit log as (command, outcome, detail), in order."""
+    return db.execute("select command, outcome, detail from audit where session = ? order by n", (session,)).fetchall()
