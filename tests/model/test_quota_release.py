@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuconsole.model.clock import MINUTE, SECOND
+from gpuconsole.model.clock import SECOND
 from gpuconsole.model.jobs.workloads import (
     CONTROLLER_DELAYS,
     FAST_RELEASE_GATE,
@@ -82,7 +82,7 @@ def test_only_a_ray_cluster_depends_on_having_been_ready(kind: str, rule: QuotaR
 DELAYS = {
     "RayCluster": ControllerDelay(deletion=2 * SECOND),
     "RayService": ControllerDelay(deletion=2 * SECOND, polling=2 * SECOND),
-    "AppWrapper": ControllerDelay(polling=5 * SECOND, forced_deletion=10 * MINUTE),
+    "AppWrapper": ControllerDelay(polling=5 * SECOND),
 }
 
 

@@ -13,7 +13,7 @@ from hashlib import sha1
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.job import Job, MemberRules
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.text import MAX_NAME
@@ -198,8 +198,6 @@ class ControllerDelay(Struct, frozen=True, kw_only=True):
     """From the suspension until the controller deletes the pods."""
     polling: Span = 0
     """Interval, from the suspension, at which the controller checks whether the job has stopped; 0 if it watches."""
-    forced_deletion: Span | None = None
-    """From the suspension until the controller deletes remaining pods without a grace period; None for never."""
 
 
 NO_DELAY = ControllerDelay()
@@ -241,8 +239,8 @@ CONTROLLER_DELAYS: Mapping[str, ControllerDelay] = {
     "RayCluster": ControllerDelay(deletion=2 * SECOND),
     # kuberay rayservice_controller.go, ServiceDefaultRequeueDuration: does not watch the endpoints.
     "RayService": ControllerDelay(deletion=2 * SECOND, polling=2 * SECOND),
-    # appwrapper appwrapper_controller.go (AppWrapperSuspending), pkg/config/config.go (ForcefulDeletionGracePeriod).
-    "AppWrapper": ControllerDelay(polling=5 * SECOND, forced_deletion=10 * MINUTE),
+    # appwrapper appwrapper_controller.go (AppWrapperSuspending); ForcefulDeletionGracePeriod is not simulated.
+    "AppWrapper": ControllerDelay(polling=5 * SECOND),
 }
 """Kind → the waits of its controller; other kinds have none."""
 
