@@ -17,6 +17,11 @@ def number(value: int | float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
+def mean(value: float) -> str:
+    """A mean count, with at most one decimal: `15,000`, `7.5`."""
+    return f"{value:,.1f}".removesuffix(".0")
+
+
 def percent(part: float, whole: float) -> str:
     """`75%`, or a dash where the whole is 0."""
     return f"{100 * part / whole:.0f}%" if whole else NOTHING

@@ -3,13 +3,16 @@
 from collections.abc import Iterable
 
 import pytest
+from textual.app import App, ComposeResult
 
 from gpuconsole.insight.series import QueueSample, Samples, SeriesKind
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Span, Time
 from gpuconsole.services.console import Console
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.background import read_samples
 from gpuconsole.ui.screens.dashboard import DashboardScreen
+from gpuconsole.ui.widgets.painter import DrawnLines
 from gpuconsole.ui.widgets.textpane import TextPane
 from gpuconsole.ui.widgets.trends import (
     WHOLE_CLUSTER,
@@ -110,6 +113,49 @@ def test_one_line_has_all_numbers_where_there_is_no_room() -> None:
     assert line.startswith(" 1 h       ▄▄▄")
     assert line.endswith("  24/24 GPUs · ◐ 6 · p95 1m30s · ✖ 1")
     assert len(line) <= 80
+
+
+class Counted(DrawnLines):
+    """A widget that counts how often it draws."""
+
+    DEFAULT_CSS = "Counted { height: 3; }"
+    shown: tuple[str, ...] = ("a", "b", "c")
+    draws = 0
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        return self.shown
+
+    def draw(self, width: int, height: int) -> tuple[str, ...]:
+        self.draws += 1
+        return self.shown
+
+
+async def test_lines_are_drawn_once_for_each_content_and_size() -> None:
+    class OneWidget(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Counted()
+
+    async with OneWidget().run_test(size=(20, 5)) as pilot:
+        widget = pilot.app.query_one(Counted)
+
+        async def drawn() -> int:
+            widget.refresh()
+            await pilot.pause()
+            return widget.draws
+
+        assert [await drawn(), await drawn()] == [1, 1]
+        widget.shown = ("d",)
+        assert [await drawn(), await drawn()] == [2, 2]
+        assert [strip.text.rstrip() for strip in map(widget.render_line, range(3))] == ["d", "", ""]
+        await pilot.resize_terminal(30, 5)
+        assert [await drawn(), await drawn()] == [3, 3]
+
+
+def test_large_and_broken_amounts_are_written_in_full() -> None:
+    assert [fmt.mean(one) for one in (0.0, 8.0, 7.46, 1_234_567.0, 12_345.6)] == [
+        *("0", "8", "7.5", "1,234,567", "12,345.6"),
+    ]
 
 
 def test_a_flavor_has_quota_only() -> None:

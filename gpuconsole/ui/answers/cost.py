@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from msgspec import Struct
@@ -133,20 +133,20 @@ def _aligned(document: CostDocument) -> list[str]:
 
 def as_markdown(document: CostDocument) -> list[str]:
     """Format a report as lines of Markdown."""
-    aligned = ("---", *("---:" for _ in document.heads[1:]))
     return [
         f"# {in_markdown(document.title)}",
         "",
-        *(markdown_row(cells) for cells in (document.heads, aligned, *document.rows)),
+        *markdown_table(document.heads, document.rows),
         "",
         *(f"- {name}: {value}" for name, value in document.sums),
         *(line for note in document.notes for line in ("", in_markdown(note))),
     ]
 
 
-def markdown_row(cells: Sequence[str]) -> str:
-    """Format cells as a row of a Markdown table."""
-    return f"| {' | '.join(map(in_markdown, cells))} |"
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Format a table as lines of Markdown; all columns but the first are numbers."""
+    aligned = ("---", *("---:" for _ in heads[1:]))
+    return [f"| {' | '.join(map(in_markdown, cells))} |" for cells in (heads, aligned, *rows)]
 
 
 def in_markdown(text: str) -> str:
@@ -167,28 +167,43 @@ dd { margin: 0; text-align: right }
 
 def as_html(document: CostDocument) -> list[str]:
     """Format a report as lines of a self-contained HTML page, which loads nothing."""
-    title = in_html(document.title)
+    sums = "".join(f"<dt>{in_html(name)}</dt><dd>{in_html(value)}</dd>" for name, value in document.sums)
+    body = [
+        *html_table(document.heads, document.rows),
+        f"<dl>{sums}</dl>",
+        *(f"<p>{in_html(note)}</p>" for note in document.notes),
+    ]
+    return html_page(document.title, body)
+
+
+def html_page(title: str, body: Iterable[str]) -> list[str]:
+    """Return the lines of a self-contained HTML page; `title` is text, `body` has lines of HTML below it."""
+    head = in_html(title)
     return [
         "<!doctype html>",
         '<html lang="en">',
-        f'<head><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style></head>',
+        f'<head><meta charset="utf-8"><title>{head}</title><style>{STYLE}</style></head>',
         "<body>",
-        f"<h1>{title}</h1>",
-        "<table>",
-        f"<thead>{html_row('th', document.heads)}</thead>",
-        "<tbody>",
-        *(html_row("td", row) for row in document.rows),
-        "</tbody>",
-        "</table>",
-        f"<dl>{''.join(f'<dt>{in_html(name)}</dt><dd>{in_html(value)}</dd>' for name, value in document.sums)}</dl>",
-        *(f"<p>{in_html(note)}</p>" for note in document.notes),
+        f"<h1>{head}</h1>",
+        *body,
         "</body>",
         "</html>",
     ]
 
 
-def html_row(tag: str, cells: Sequence[str]) -> str:
-    """Format cells as a row of an HTML table; `tag` is th or td."""
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Format a table as lines of HTML."""
+    return [
+        "<table>",
+        f"<thead>{_html_row('th', heads)}</thead>",
+        "<tbody>",
+        *(_html_row("td", row) for row in rows),
+        "</tbody>",
+        "</table>",
+    ]
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
     return f"<tr>{''.join(f'<{tag}>{in_html(cell)}</{tag}>' for cell in cells)}</tr>"
 
 

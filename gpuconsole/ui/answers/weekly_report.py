@@ -9,7 +9,7 @@ from gpuconsole.insight.weekly_report import Compared, WaitWeek, WeeklyReport
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.text import clean
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.answers.cost import STYLE, html_row, in_html, in_markdown, markdown_row
+from gpuconsole.ui.answers.cost import html_page, html_table, in_html, in_markdown, markdown_table
 from gpuconsole.ui.names import called
 
 BEFORE = "Week before"
@@ -213,8 +213,7 @@ def as_markdown(report: WeeklyReport, source: str) -> list[str]:
     for section in sections(report):
         lines += ["", f"## {section.title}", ""]
         if section.rows:
-            aligned = ("---", *("---:" for _ in section.heads[1:]))
-            lines += [markdown_row(section.heads), f"| {' | '.join(aligned)} |", *map(markdown_row, section.rows), ""]
+            lines += [*markdown_table(section.heads, section.rows), ""]
         elif section.heads:
             lines += ["Nothing is known.", ""]
         lines += [in_markdown(sentence) for sentence in section.sentences]
@@ -223,27 +222,12 @@ def as_markdown(report: WeeklyReport, source: str) -> list[str]:
 
 def as_html(report: WeeklyReport, source: str) -> list[str]:
     """Format a report as lines of a self-contained HTML page, which loads nothing."""
-    title = in_html(title_of(report, source))
-    lines = [
-        "<!doctype html>",
-        '<html lang="en">',
-        f'<head><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style></head>',
-        "<body>",
-        f"<h1>{title}</h1>",
-    ]
+    lines: list[str] = []
     for section in sections(report):
         lines.append(f"<h2>{in_html(section.title)}</h2>")
         if section.rows:
-            rows = (html_row("td", row) for row in section.rows)
-            lines += [
-                "<table>",
-                f"<thead>{html_row('th', section.heads)}</thead>",
-                "<tbody>",
-                *rows,
-                "</tbody>",
-                "</table>",
-            ]
+            lines += html_table(section.heads, section.rows)
         elif section.heads:
             lines.append("<p>Nothing is known.</p>")
         lines += [f"<p>{in_html(sentence)}</p>" for sentence in section.sentences]
-    return [*lines, "</body>", "</html>"]
+    return html_page(title_of(report, source), lines)

@@ -98,6 +98,34 @@ class Lines(RoleStyles):
         return line(self.lines[y], "", width, base, self.style_of)
 
 
+class DrawnLines(RoleStyles):
+    """Base of widgets that draw all their lines together, once for each content and size."""
+
+    _drawn: tuple[object, int, int, tuple[Cell, ...]] | None = None
+
+    @property
+    def content(self) -> object:
+        """What is drawn, an immutable object."""
+        raise NotImplementedError
+
+    def draw(self, width: int, height: int) -> tuple[Cell, ...]:
+        """Draw the content."""
+        raise NotImplementedError
+
+    @property
+    def lines(self) -> tuple[Cell, ...]:
+        """The lines of the content at the current size."""
+        content, (width, height) = self.content, self.content_size
+        drawn = self._drawn
+        if drawn is None or drawn[0] is not content or drawn[1:3] != (width, height):
+            drawn = self._drawn = content, width, height, self.draw(width, height)
+        return drawn[3]
+
+    def render_line(self, y: int) -> Strip:
+        base, width, lines = self.base, self.content_size.width, self.lines
+        return line(lines[y], "", width, base, self.style_of) if y < len(lines) else Strip.blank(width, base)
+
+
 class PaneState(StrEnum):
     """State of a pane's data."""
 

@@ -8,14 +8,13 @@ from statistics import fmean
 
 from msgspec import Struct
 from textual.reactive import reactive
-from textual.strip import Strip
 
 from gpuconsole.insight.series import QueueSample
 from gpuconsole.model.clock import DAY, SECOND, Time
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.paint import GLYPHS, Cell, Painted, Piece, line
-from gpuconsole.ui.widgets.painter import RoleStyles
+from gpuconsole.ui.paint import GLYPHS, Cell, Painted, Piece
+from gpuconsole.ui.widgets.painter import DrawnLines
 from gpuconsole.ui.widgets.trends import FACTS, LABEL, Trend, Values, binned, curve, highest
 
 MARKED: dict[HistoryEventKind, tuple[str, str]] = {
@@ -24,7 +23,6 @@ MARKED: dict[HistoryEventKind, tuple[str, str]] = {
 }
 """Kinds of events that the time line marks: glyph and role, the most important kind first."""
 CURSOR = "▲"
-HEIGHT = 3
 
 
 class TimeLineView(Struct, frozen=True, kw_only=True):
@@ -63,8 +61,8 @@ def time_lines(view: TimeLineView, width: int) -> tuple[Cell, ...]:
         ("nothing recorded", "")
         if sample is None
         else (
-            f"{_amount(sample.used)} of {_amount(sample.nominal)} quota",
-            f"{_amount(sample.pending_gpus)}, {sample.pending:,} workloads",
+            f"{fmt.mean(sample.used)} of {fmt.mean(sample.nominal)} quota",
+            f"{fmt.mean(sample.pending_gpus)}, {sample.pending:,} workloads",
         )
     )
     label = f"{trend.unit}s"[: LABEL - 2]
@@ -105,16 +103,12 @@ def _marks(view: TimeLineView, columns: int, cursor: int) -> list[Piece]:
     return drawn
 
 
-def _amount(value: float) -> str:
-    return f"{round(value, 1):,g}"
-
-
 def behind_text(behind: int) -> str:
     """How much earlier the shown time is: `2h10m ago`."""
     return f"{fmt.age(behind // SECOND * SECOND)} ago"
 
 
-class TimeLine(RoleStyles):
+class TimeLine(DrawnLines):
     """Draws the time line; nothing without one."""
 
     view: reactive[TimeLineView | None] = reactive(None)
@@ -126,7 +120,9 @@ class TimeLine(RoleStyles):
         self.display = new is not None
         self.refresh()
 
-    def render_line(self, y: int) -> Strip:
-        base, width, view = self.base, self.content_size.width, self.view
-        lines = time_lines(view, width) if view is not None else ()
-        return line(lines[y], "", width, base, self.style_of) if y < len(lines) else Strip.blank(width, base)
+    @property
+    def content(self) -> TimeLineView | None:
+        return self.view
+
+    def draw(self, width: int, height: int) -> tuple[Cell, ...]:
+        return time_lines(self.view, width) if self.view is not None else ()

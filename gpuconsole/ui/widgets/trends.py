@@ -9,14 +9,13 @@ from statistics import fmean, median
 
 from msgspec import Struct
 from textual.reactive import reactive
-from textual.strip import Strip
 
 from gpuconsole.insight.series import QueueSample, Samples, SeriesKind
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Span, Time, next_multiple
 from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.paint import GLYPHS, Cell, Painted, Piece, join, line
-from gpuconsole.ui.widgets.painter import RoleStyles
+from gpuconsole.ui.paint import GLYPHS, Cell, Painted, Piece, join
+from gpuconsole.ui.widgets.painter import DrawnLines
 
 
 class TrendWindow(Struct, frozen=True):
@@ -117,11 +116,12 @@ def binned(
     begin = trend.end - trend.window.span
     found: list[list[float | None]] = [[] for _ in range(columns)]
     covered = [False] * columns
-    reach = trend.interval + trend.interval // 2
+    interval = trend.interval
+    reach = interval + interval // 2
     times = [time for time, _ in trend.samples]
     for place, (time, sample) in enumerate(trend.samples):
         column = (time - begin) * columns // trend.window.span
-        after = times[place + 1] if place + 1 < len(times) else min(trend.end, time + trend.interval)
+        after = times[place + 1] if place + 1 < len(times) else min(trend.end, time + interval)
         last = after if after - time <= reach else time + trend.window.step
         until = (min(last, trend.end) - 1 - begin) * columns // trend.window.span
         covered[column : until + 1] = [True] * (until + 1 - column)
@@ -173,7 +173,7 @@ def trend_lines(trend: Trend, width: int) -> tuple[Cell, ...]:
         (
             f"{trend.unit}s"[: LABEL - 1],
             _against(used, nominal),
-            ((_amount(newest.used), "strong"), (f" of {_amount(newest.nominal)} quota", "dim")),
+            ((fmt.mean(newest.used), "strong"), (f" of {fmt.mean(newest.nominal)} quota", "dim")),
         )
     ]
     if not _flavor_only(trend):
@@ -184,7 +184,7 @@ def trend_lines(trend: Trend, width: int) -> tuple[Cell, ...]:
             (
                 "pending",
                 ((curve(pending, highest(pending)), "pending"),),
-                ((_amount(newest.pending_gpus), "strong"), (f", {newest.pending:,} workloads", "dim")),
+                ((fmt.mean(newest.pending_gpus), "strong"), (f", {newest.pending:,} workloads", "dim")),
             ),
             ("wait p95", ((curve(waits, highest(waits)), "pending"),), _wait(newest.wait_p95, highest(waits))),
             (
@@ -201,9 +201,9 @@ def trend_brief(trend: Trend, width: int) -> Cell:
     if not trend.samples:
         return _nothing(trend)
     newest = trend.samples[-1][1]
-    facts: list[Cell] = [((f"{_amount(newest.used)}/{_amount(newest.nominal)}", "strong"), (f" {trend.unit}s", ""))]
+    facts: list[Cell] = [((f"{fmt.mean(newest.used)}/{fmt.mean(newest.nominal)}", "strong"), (f" {trend.unit}s", ""))]
     if not _flavor_only(trend):
-        facts.append((((f"{GLYPHS['pending']} {_amount(newest.pending_gpus)}"), "pending"),))
+        facts.append((((f"{GLYPHS['pending']} {fmt.mean(newest.pending_gpus)}"), "pending"),))
         if newest.wait_p95 is not None:
             facts.append(f"p95 {fmt.age(round(newest.wait_p95 * SECOND))}")
         facts.append(((f"{GLYPHS['victim']} {trend.preempted:,}", "victim" if trend.preempted else "dim"),))
@@ -223,10 +223,6 @@ def _flavor_only(trend: Trend) -> bool:
 
 def _nothing(trend: Trend) -> Painted:
     return ((f" Nothing is recorded in the {trend.window.name}.", "dim"),)
-
-
-def _amount(value: float) -> str:
-    return f"{round(value, 1):,g}"
 
 
 def _against(used: Values, nominal: Values) -> Painted:
@@ -255,7 +251,7 @@ def window_title(trend: Trend) -> str:
     return f"{trend.window.name}{since}"
 
 
-class TrendPane(RoleStyles):
+class TrendPane(DrawnLines):
     """Draws a trend: four curves where it is high enough, else one line; nothing without a trend."""
 
     trend: reactive[Trend | None] = reactive(None)
@@ -269,13 +265,11 @@ class TrendPane(RoleStyles):
         self.display = self.trend is not None
 
     @property
-    def lines(self) -> tuple[Cell, ...]:
-        """The lines at the current size."""
-        size, trend = self.content_size, self.trend
+    def content(self) -> Trend | None:
+        return self.trend
+
+    def draw(self, width: int, height: int) -> tuple[Cell, ...]:
+        trend = self.trend
         if trend is None:
             return ()
-        return trend_lines(trend, size.width) if size.height > 1 else (trend_brief(trend, size.width),)
-
-    def render_line(self, y: int) -> Strip:
-        base, width, lines = self.base, self.content_size.width, self.lines
-        return line(lines[y], "", width, base, self.style_of) if y < len(lines) else Strip.blank(width, base)
+        return trend_lines(trend, width) if height > 1 else (trend_brief(trend, width),)
