@@ -137,8 +137,9 @@ class CostHour(Struct, frozen=True, omit_defaults=True):
         return self.used_usd + self.underutilized_usd + self.lost_usd + self.idle_usd + self.system_usd
 
 
-_FIELDS = CostHour.__struct_fields__[2:]
-_GPU, _USED, _UNDERUTILIZED, _LOST, _IDLE, _SYSTEM, _SAVED, _BUSY, _MEASURED = range(len(_FIELDS))
+COST_AMOUNTS = tuple(name for name in CostHour.__struct_fields__ if name not in ("owner", "hour"))
+"""Fields of CostHour that are added up over rows of the same owner."""
+_GPU, _USED, _UNDERUTILIZED, _LOST, _IDLE, _SYSTEM, _SAVED, _BUSY, _MEASURED = range(len(COST_AMOUNTS))
 
 
 class CostLabels(Struct, frozen=True, kw_only=True):
@@ -221,7 +222,7 @@ class _Account:
 
     def __init__(self, owner: CostOwner) -> None:
         self.owner = owner
-        self.sums = [0.0] * len(_FIELDS)
+        self.sums = [0.0] * len(COST_AMOUNTS)
         """Booked in the current hour and not drained."""
         self.current = [0.0, 0.0, 0.0]
         """Booked in the current hour and drained: GPU-seconds, used and underutilized USD that can be lost."""
@@ -422,7 +423,7 @@ class CostAllocator:
         if account.owner.kind is CostKind.WORKLOAD:
             for place, field in enumerate((_GPU, _USED, _UNDERUTILIZED)):
                 account.current[place] += sums[field]
-        account.sums = [0.0] * len(_FIELDS)
+        account.sums = [0.0] * len(COST_AMOUNTS)
 
     def _row(self, account: _Account, hour: Time, amounts: list[float]) -> None:
         known = self._rows.get((account, hour))
@@ -744,7 +745,7 @@ class CostAllocator:
         used, underutilized = booked[1] * part, booked[2] * part
         booked[:] = [one * (1.0 - part) for one in booked]
         if used or underutilized:
-            moved = [0.0] * len(_FIELDS)
+            moved = [0.0] * len(COST_AMOUNTS)
             moved[_USED], moved[_UNDERUTILIZED], moved[_LOST] = -used, -underutilized, used + underutilized
             self._row(account, hour, moved)
 

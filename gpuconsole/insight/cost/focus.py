@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from gpuconsole.insight.cost.allocation import CostHour, CostKind, CostOwner
+from gpuconsole.insight.cost.allocation import COST_AMOUNTS, CostHour, CostKind, CostOwner
 from gpuconsole.model.clock import HOUR, SECOND, Time, format_time
 from gpuconsole.model.text import clean
 
@@ -44,7 +44,6 @@ SERVICE = "Kubernetes GPU allocation"
 UNIT = "GPU-Hours"
 _RESOURCE_TYPES = {CostKind.WORKLOAD: "Workload", CostKind.IDLE: "Idle GPUs", CostKind.SYSTEM: "System pods"}
 _SHARED = {CostKind.IDLE: "idle GPUs", CostKind.SYSTEM: "system pods"}
-_AMOUNTS = tuple(name for name in CostHour.__struct_fields__ if name not in ("owner", "hour"))
 _FORMULA = ("=", "+", "-", "@")
 
 
@@ -77,7 +76,7 @@ def focus_rows(rows: Iterable[CostHour], cluster: str) -> Iterator[Mapping[str, 
 
 def _added(one: CostHour, other: CostHour) -> CostHour:
     """The sum of two rows of the same owner and hour."""
-    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in _AMOUNTS})
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in COST_AMOUNTS})
 
 
 def _order(owner: CostOwner) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.cost.allocation import (
+    COST_AMOUNTS,
     DEFAULT_LABELS,
     CostAllocator,
     CostHour,
@@ -204,8 +205,6 @@ def _apportioned(usd: Sequence[float], total: int | None = None) -> list[int]:
 
 # Present rates
 
-_AMOUNTS = tuple(name for name in CostHour.__struct_fields__ if name not in ("owner", "hour"))
-
 
 def present_rates(snapshot: Snapshot, prices: Prices, labels: CostLabels = DEFAULT_LABELS) -> tuple[CostHour, ...]:
     """Return what a cluster costs per hour at its present shares, as rows of the hour of the Snapshot."""
@@ -214,7 +213,7 @@ def present_rates(snapshot: Snapshot, prices: Prices, labels: CostLabels = DEFAU
     allocator.advance(snapshot.time + SECOND)
     hour = snapshot.time // HOUR * HOUR
     return tuple(
-        replace(row, hour=hour, **{name: getattr(row, name) * (HOUR // SECOND) for name in _AMOUNTS})
+        replace(row, hour=hour, **{name: getattr(row, name) * (HOUR // SECOND) for name in COST_AMOUNTS})
         for row in allocator.drain()
     )
 
