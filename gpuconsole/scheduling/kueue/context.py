@@ -6,8 +6,8 @@ usage, and `SearchTrace` records a search for victims if the caller requests it.
 
 `CohortCache` has the results of preemption searches for the usage at the start of a cycle, until a workload's quota
 changes. In most cycles most heads are those of the previous cycle, and their cohort trees are unchanged. It is
-valid for the current usage only. Its `SharedCache` also has results for other usage, keyed by a number for the usage or
-for the history of a tree, so that forks with the same events in a tree find each other's results.
+valid for the current usage only. Its `SharedCache` also has nominations for other usage, keyed by a number for the
+usage, so that forks find each other's results.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -42,32 +42,15 @@ class SharedCache:
     A change of quotas starts an empty one.
     """
 
-    __slots__ = ("_amounts", "_counted", "_states", "_steps", "cached_entries", "has_forks", "nominations")
+    __slots__ = ("_amounts", "_counted", "has_forks", "nominations")
 
     def __init__(self) -> None:
         self._amounts: CacheEntries = {}
         self._counted = count()
-        self._steps: CacheEntries = {}
-        """(State number of a cohort tree, event) → state number after the event."""
-        self._states = count()
-        self.cached_entries: CacheEntries = {}
-        """State and heads of a tree → outcomes of the heads."""
         self.nominations: CacheEntries = {}
         """Nominations without victims, by scheduling hash, nomination key and usage."""
         self.has_forks = False
-        """The session was forked: outcomes are cached only from then on, as few repeat within one session."""
-
-    def next_state(self, state: int, change: Hashable) -> int:
-        """Return the state number of a cohort tree after an event in it.
-
-        Forks get equal numbers after the same sequence of events, so that they can share cached outcomes.
-        """
-        step = state, change
-        found: int | None = self._steps.get(step)
-        if found is None:
-            found = next(self._states)
-            put_bounded(self._steps, step, found)
-        return found
+        """The session was forked: only then are quota shortages computed, as only forks skip heads by them."""
 
     def usage_number(self, amounts: Hashable) -> int:
         """Return a number for the usage on the path from a queue to its root; faster to look up than the amounts."""
@@ -84,19 +67,18 @@ class CohortCache:
     The quota holders of a ClusterQueue are the workloads that have reserved quota in it.
     """
 
-    __slots__ = ("_queues", "_states", "_trees", "shared_cache")
+    __slots__ = ("_queues", "_trees", "shared_cache")
 
     def __init__(self) -> None:
         self._trees: dict[int, CacheEntries] = {}
         self._queues: dict[str, CacheEntries] = {}
-        self._states: dict[int, int] = {}
         self.shared_cache = SharedCache()
 
     def fork(self) -> "CohortCache":
         """Return a cache with the same entries for a fork; `shared_cache` stays shared."""
         self.shared_cache.has_forks = True
         copied = CohortCache.__new__(CohortCache)
-        copied._trees, copied._queues, copied._states = self._trees.copy(), self._queues.copy(), self._states.copy()
+        copied._trees, copied._queues = self._trees.copy(), self._queues.copy()
         copied.shared_cache = self.shared_cache
         return copied
 
@@ -114,24 +96,12 @@ class CohortCache:
         """Return the mutable cache entries about a ClusterQueue's quota holders."""
         return _entries_of(self._queues, name)
 
-    def state_number(self, root: int) -> int:
-        """Return a number for the history of a tree: equal numbers mean that the same workloads hold the same quota."""
-        # A tree without events has a number of its own.
-        return self._states.get(root, -1 - root)
-
-    def invalidate(self, tree: QuotaTree, name: str, change: Hashable) -> None:
-        """Drop the entries about the ClusterQueue `name` and its cohort tree after one of its quota holders changed.
-
-        `change` is the key of the change for `SharedCache.next_state`: the marks of a workload's new holding, or the
-        id of a workload that released its quota.
-        """
+    def invalidate(self, tree: QuotaTree, name: str) -> None:
+        """Drop the entries about the ClusterQueue `name` and its cohort tree after one of its quota holders changed."""
         self._queues.pop(name, None)
         node = tree.queues.get(name)
         if node is not None:
-            root = tree.root(node)
-            self._trees.pop(root, None)
-            if self.shared_cache.has_forks:
-                self._states[root] = self.shared_cache.next_state(self.state_number(root), change)
+            self._trees.pop(tree.root(node), None)
 
 
 def put_bounded(known: CacheEntries, key: Hashable, found: object) -> None:
@@ -306,7 +276,6 @@ class Context:
         "_holdings_at_start",
         "blocks_admission",
         "cache",
-        "cached_entries",
         "candidates",
         "config",
         "forked",
@@ -353,8 +322,6 @@ class Context:
         """The session was forked."""
         self.usage_number = shared_cache.usage_number
         """Usage on the path from a ClusterQueue to its root → a number for it."""
-        self.cached_entries = shared_cache.cached_entries
-        """Cached outcomes of the heads of trees."""
         settings = config.pods_ready_settings
         self.blocks_admission = settings is not None and settings.block_admission
         """Admission is blocked until all admitted workloads are ready (waitForPodsReady.blockAdmission)."""

@@ -6,9 +6,13 @@ there are no candidates to preempt. The cycle leaves them out.
 A batch goes further: it marks all such heads of a queue inadmissible at once, and the cycles that would try them, one
 head per cycle, are only counted. When something changes in the tree meanwhile, the heads whose cycles are not counted
 yet become admissible again, unless their shortage is still the same.
+
+An unchanged cohort is left out as a whole: all heads of the tree were refused and returned to their queues as they
+were, and since then these queues and the tree's quota holders are the same. Its heads stay in their queues and their
+refusal is repeated, as long as no other queue of the tree has a head in the cycle. Cohort trees are independent.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import takewhile
 
 from gpuconsole.model.clock import Time
@@ -18,7 +22,7 @@ from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, apply_refusal
 from gpuconsole.scheduling.kueue.context import Context, PreemptionQuery, usage_key_for
-from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
 from gpuconsole.scheduling.kueue.nomination_cache import (
     CachedNomination,
     QuotaShortage,
@@ -32,7 +36,14 @@ from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
 from gpuconsole.scheduling.kueue.preemption.search import max_available
 from gpuconsole.scheduling.kueue.processing import is_eligible
-from gpuconsole.scheduling.kueue.state import BatchCandidates, BatchHead, CachedBatch, InadmissibleBatch, KueueState
+from gpuconsole.scheduling.kueue.state import (
+    BatchCandidates,
+    BatchHead,
+    CachedBatch,
+    InadmissibleBatch,
+    KueueState,
+    UnchangedCohort,
+)
 from gpuconsole.scheduling.kueue.workloads import refusal_of
 
 
@@ -137,6 +148,53 @@ def _condition_is_current(
 def _has_targets(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, asked: PreemptionQuery) -> bool:
     columns, uses = asked
     return bool(find_targets(PreemptionSearch(context, rules, request, columns, uses)))
+
+
+def unchanged_cohorts(state: KueueState) -> dict[int, list[CycleEntry]]:
+    """Return root → heads for trees that are still unchanged; forgets the others."""
+    for root, cohort in list(state.unchanged_cohorts.items()):
+        if cohort.versions != _versions(state, cohort.entries):
+            del state.unchanged_cohorts[root]
+    return {root: cohort.entries for root, cohort in state.unchanged_cohorts.items()}
+
+
+def note_unchanged_cohorts(
+    state: KueueState, context: Context, tried: Iterable[CycleEntry], *, other_roots: Container[int]
+) -> None:
+    """Note the trees in which another cycle would repeat this one's refusals of the heads `tried`.
+
+    Not those in `other_roots`: they had other heads, or a head continued its search for flavors.
+    """
+    if state.charging or context.blocks_admission or context.gates.overlap_recompute:
+        return
+    trees: dict[int, list[CycleEntry]] = {}
+    for entry in tried:
+        trees.setdefault(state.setup.tree.root(entry.rules.node), []).append(entry)
+    for root, entries in trees.items():
+        if root not in other_roots and all(
+            is_cacheable(context, entry) and _returns_unchanged(state, entry) for entry in entries
+        ):
+            state.unchanged_cohorts[root] = UnchangedCohort(entries, _versions(state, entries))
+
+
+_REFUSED = (EntryStatus.NOT_NOMINATED, EntryStatus.SKIPPED)
+
+
+def _returns_unchanged(state: KueueState, entry: CycleEntry) -> bool:
+    """True if the head was refused and returned to its queue unchanged."""
+    queue, number = state.workload_index.read_queue(entry.rules.name), entry.request.id
+    return (
+        entry.status in _REFUSED
+        and entry.resume is None
+        and queue is not None
+        and not queue.is_inadmissible(number)
+        and queue.is_sticky(number) == entry.preemptor
+    )
+
+
+def _versions(state: KueueState, entries: list[CycleEntry]) -> list[int]:
+    queues = (state.workload_index.read_queue(entry.rules.name) for entry in entries)
+    return [queue.version if queue is not None else -1 for queue in queues]
 
 
 def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfig) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
 from gpuconsole.model.events import AdmissionDecision, Admit, Evict, Preempt
-from gpuconsole.scheduling.kueue import conditions, cycle_cache, messages
+from gpuconsole.scheduling.kueue import conditions, messages
 from gpuconsole.scheduling.kueue.afs_charges import local_queue_usage_function
 from gpuconsole.scheduling.kueue.assignment import attempts_text
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
@@ -22,7 +22,9 @@ from gpuconsole.scheduling.kueue.inadmissible_skip import (
     continue_batch,
     fast_forward,
     is_observed,
+    note_unchanged_cohorts,
     start_batch,
+    unchanged_cohorts,
 )
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption.classical import trace_of_victim
@@ -85,7 +87,7 @@ def take_heads(
     together = may_skip and report is ReportRefusals.CHANGED_REASON
     if not together:
         state.end_batches()
-    unchanged = cycle_cache.unchanged_cohorts(state)
+    unchanged = unchanged_cohorts(state)
     served = {
         entry.rules.name for tried in (*unchanged.values(), entries) for entry in tried if not entry.second_pass_round
     }
@@ -122,7 +124,7 @@ def skip_idle_cycles(state: KueueState) -> int:
     """Skip the coming cycles that would only repeat refusals of a batch (`inadmissible_skip`); returns their number."""
     if not state.batches or state.second_passes:
         return 0
-    unchanged = {entry.rules.name for tried in cycle_cache.unchanged_cohorts(state).values() for entry in tried}
+    unchanged = {entry.rules.name for tried in unchanged_cohorts(state).values() for entry in tried}
     others = (
         name for name in state.workload_index.active_queues() if name not in unchanged and name not in state.batches
     )
@@ -257,11 +259,10 @@ def _run_open_cycle(
             nominated.append(entry)
         else:
             refused.append(entry)
-    trees = cycle_cache.group_by_root(context, (entry for entry in nominated if entry.refusal is None))
-    unknown = [tree for tree in trees if not cycle_cache.restore_outcomes(context, tree)]
-    for tree in unknown:
-        for entry in tree.entries:
-            nominate(context, entry)
+    tried = [entry for entry in nominated if entry.refusal is None]
+    resumed = {context.setup.tree.root(entry.rules.node) for entry in tried if entry.resume}
+    for entry in tried:
+        nominate(context, entry)
     decisions: list[AdmissionDecision] = []
     waiting: list[CycleEntry] = []
     processed: set[CycleEntry] = set()
@@ -302,8 +303,6 @@ def _run_open_cycle(
     if waited:
         yield [*decisions, *_continue_blocked_cycle(state, waiting)], True
         return
-    for tree in unknown:
-        cycle_cache.store_outcomes(context, tree)
     moved = [requeue_entry(state, entry) for entry in waiting if entry.refusal is None]
     state.is_idle = 0 if decisions or any_inadmissible or any(moved) else state.is_idle + 1
     for entry in waiting:
@@ -312,8 +311,7 @@ def _run_open_cycle(
         if is_observed(state, entry.request) or not is_message_only(entry.refusal):
             decisions.append(entry.refusal)
     mixed = {state.setup.tree.root(entry.rules.node) for entry in refused}
-    for tree in trees:
-        cycle_cache.note_if_unchanged(state, tree, others=mixed)
+    note_unchanged_cohorts(state, context, tried, other_roots=resumed | mixed)
     yield decisions, True
 
 

@@ -2,8 +2,7 @@
 
 `KueueState` mutates; `workloads` changes it for workloads, `config_events` for configuration objects.
 
-It also holds what lets a cycle repeat refusals without trying the heads again; `cycle_cache` and `inadmissible_skip`
-fill and use these values.
+It also holds what lets a cycle repeat refusals without trying the heads again; `inadmissible_skip` fills and uses it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -353,7 +352,7 @@ class KueueState:
         self.snapshot.add_holding(holding)
         self.workload_index.add_holding(holding)
         if not isinstance(old, Holding) or old.decision_key != holding.decision_key:
-            self.cohort_cache.invalidate(self.setup.tree, holding.cluster_queue, holding.decision_key)
+            self.cohort_cache.invalidate(self.setup.tree, holding.cluster_queue)
         self.mark_holdings_changed(holding.cluster_queue)
 
     def mark_holdings_changed(self, cluster_queue: str) -> None:

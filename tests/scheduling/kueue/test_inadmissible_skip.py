@@ -13,7 +13,7 @@ from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.messages import without_amounts
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from tests.scheduling.kueue.test_cohort_cache import Slow
-from tests.scheduling.kueue.test_cycle_cache import SETTINGS, happen, queues_of
+from tests.scheduling.kueue.test_unchanged_cohorts import SETTINGS, happen, queues_of
 from tests.support.kueue_cluster import ANY, GPU, LOWER, World, cohort, pods, queue, workload
 
 STEPS, MOST = 32, 20

@@ -1,4 +1,4 @@
-"""What cycles keep of whole trees, and which they leave at rest, changes no decision in any fork."""
+"""Cohort trees whose refusals a cycle repeats without trying their heads: no decision changes, in any fork."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.events import Admit, Preempt, Refuse
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, PreemptionPolicy, QueueingStrategy, Quota
-from gpuconsole.scheduling.kueue import cycle_cache
-from gpuconsole.scheduling.kueue import cycle_cache as unchanged_cohorts
+from gpuconsole.scheduling.kueue import scheduler
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.test_cohort_cache import Slow
 from tests.support.kueue_cluster import ANY, LOWER, NEVER, cohort, queue, workload
@@ -106,10 +105,9 @@ def decided(config: KueueConfig, seed: int) -> list[object]:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_became_of_a_tree_is_what_would_become_of_it_anew(name: str) -> None:
+def test_an_unchanged_cohort_repeats_what_its_heads_would_be_told(name: str) -> None:
     for seed in range(25):
-        nothing = patch.object(cycle_cache, "put_bounded", lambda known, key, found: None)
-        with nothing, patch.object(unchanged_cohorts, "unchanged_cohorts", lambda state: {}):
+        with patch.object(scheduler, "unchanged_cohorts", lambda state: {}):
             anew = decided(SETTINGS[name], seed)
         assert decided(SETTINGS[name], seed) == anew, seed
 
