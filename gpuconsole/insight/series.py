@@ -150,8 +150,8 @@ class SeriesSampler:
         self._reasons: Counter[str] = Counter()
         self._waits: dict[str, deque[tuple[Time, Span]]] = {}
         """ClusterQueue → time of admission and wait, in the order of the events."""
-        self._last: tuple[Time, dict[_QueueOfEvent, _Counts], Counter[str]] = (0, {}, Counter())
-        """Minute, counts and reasons of the last sample."""
+        self._last: tuple[dict[_QueueOfEvent, _Counts], Counter[str]] = ({}, Counter())
+        """Counts and reasons of the last sample."""
 
     def note(self, event: Event) -> None:
         """Count a history event; other events change nothing."""
@@ -171,23 +171,22 @@ class SeriesSampler:
                 known = reason in self._reasons or len(self._reasons) < REASONS_KEPT
                 self._reasons[reason if known else OTHER] += 1
 
-    def sample(self, snapshot: Snapshot, prices: Prices) -> Samples:
+    def sample(self, snapshot: Snapshot, prices: Prices, *, replaces: bool = False) -> Samples:
         """Sample a Snapshot, with the counts since the last call and the waits of the hour before its time.
 
-        A second sample of a minute replaces the first one, and has its counts, too.
+        With `replaces`, the sample replaces the last one, which is of the same minute, and has its counts, too.
         """
         self._forget_waits(snapshot.time - HOUR)
-        minute = snapshot.time // MINUTE * MINUTE
-        last, counts, reasons = self._last
-        if minute == last:
+        if replaces:
+            counts, reasons = self._last
             for queue, earlier in counts.items():
                 self._counts.setdefault(queue, _Counts()).add(earlier)
             self._reasons.update(reasons)
         evictions, self._reasons = self._reasons, Counter()
         found = _SampledTree(snapshot, self._counts, self._waits)
-        self._last, self._counts = (minute, self._counts, evictions), {}
+        self._last, self._counts = (self._counts, evictions), {}
         return Samples(
-            time=minute,
+            time=snapshot.time // MINUTE * MINUTE,
             span=MINUTE,
             queues=found.samples(),
             gpus=_gpu_samples(snapshot),

@@ -52,6 +52,7 @@ class HistoryPipeline:
         self._lock = threading.Lock()
         self._consumers: _Consumers | None = None
         self._recorded_policy: SimPolicy | None = None
+        self._finishing = False
         self._rows_drained = 0
         self._drained: Time = 0
         self._begun: Time = 0
@@ -70,8 +71,8 @@ class HistoryPipeline:
             self._now, self._seen = now, seen
 
     def finish(self) -> None:
-        """Let the next write, the last one, have all costs up to its time."""
-        self._rows_drained = 0
+        """Let the next write, the last one, have all costs and counts up to its time."""
+        self._finishing = True
 
     def prepare(self) -> None:
         """Evaluate the queued events and pass the results to the recorder. Never raises: see `failed`."""
@@ -113,7 +114,10 @@ class HistoryPipeline:
             self._sample(state, sampler, due)
             due += interval
         state.time = max(reached, now)
-        if self._rows_drained <= MANY_ROWS or state.time - self._drained >= MINUTE:
+        if self._finishing and self._sampled > self._begun:
+            # A session that ends within its first minute may not have read the whole cluster.
+            self._sample(state, sampler, state.time)
+        if self._finishing or self._rows_drained <= MANY_ROWS or state.time - self._drained >= MINUTE:
             costs.advance(state.time)
             rows = costs.drain()
             self._rows_drained, self._drained = len(rows), state.time
@@ -143,7 +147,8 @@ class HistoryPipeline:
 
     def _sample(self, state: ClusterState, sampler: SeriesSampler, time: Time) -> None:
         state.time = max(state.time, time)
-        self._recorder.add_samples(sampler.sample(state.freeze(), self._prices))
+        replaces = time // MINUTE == self._sampled // MINUTE
+        self._recorder.add_samples(sampler.sample(state.freeze(), self._prices, replaces=replaces))
         self._sampled = time
 
 

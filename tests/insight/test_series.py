@@ -39,6 +39,21 @@ PRICES = Prices()
 law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
+def test_a_second_sample_of_a_minute_has_the_counts_of_both() -> None:
+    sampler = SeriesSampler()
+    for event in (admitted(SECOND), happened(HistoryEventKind.EVICTED, reason="Preempted")):
+        sampler.note(event)
+    first = sampler.sample(world(ORG, START), PRICES)
+    for event in (admitted(3 * SECOND), happened(HistoryEventKind.EVICTED, reason="Preempted")):
+        sampler.note(event)
+    again = sampler.sample(world(ORG, START + 40 * SECOND), PRICES, replaces=True)
+    later = sampler.sample(world(ORG, START + MINUTE), PRICES)
+    assert [one.time for one in (first, again, later)] == [START, START, START + MINUTE]
+    counts = [(one.queues[0].admitted, one.queues[0].evicted, one.evictions) for one in (first, again, later)]
+    assert counts == [(1, 1, {"Preempted": 1}), (2, 2, {"Preempted": 2}), (0, 0, {})]
+    assert row(again, SeriesKind.QUEUE, "cq-prod").admitted == 2
+
+
 def sampled(snapshot: Snapshot, events: Iterable[HistoryEvent] = ()) -> Samples:
     sampler = SeriesSampler()
     for event in events:
