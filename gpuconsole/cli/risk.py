@@ -14,13 +14,13 @@ from gpuconsole.insight.preemption.risk import (
     EFFORT,
     LIMIT,
     RUNS,
-    EvictionRiskProgress,
     Risk,
     eviction_risk_steps,
     reclaim_risk,
 )
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import MINUTE, SECOND, Span, format_span, format_time
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.ui.answers.cluster_reports import endangered, risk_lines
 
 VERSION = 6
@@ -72,20 +72,20 @@ def command(asked: QuestionContext, runs: int | None, horizon: Span, chance: int
     return CommandAnswer(kind="Risk", body=_body(answer), lines=risk_lines(answer), version=VERSION)
 
 
-def _last_answer(pieces: Iterator[EvictionRiskProgress], runs: int, began: float) -> Risk:
+def _last_answer(pieces: Iterator[Progress[Risk]], runs: int, began: float) -> Risk:
     """The result of all runs. While they take long, the result so far is printed to stderr.
 
     `began` is the start of the answer on the monotonic clock, in seconds.
     """
     said, answer = began, None
     for piece in pieces:
-        answer = piece.risk or answer
-        if piece.risk is not None and not piece.last and time.monotonic() - said >= PATIENCE:
+        answer = piece.answer or answer
+        if piece.answer is not None and not piece.last and time.monotonic() - said >= PATIENCE:
             said = time.monotonic()
-            ahead = format_span(piece.risk.horizon - piece.risk.time)
-            so_far = f"{endangered(piece.risk)} of {counted(len(piece.risk.workloads), 'workload')}"
+            ahead = format_span(piece.answer.horizon - piece.answer.time)
+            so_far = f"{endangered(piece.answer)} of {counted(len(piece.answer.workloads), 'workload')}"
             click.echo(
-                f"gpuconsole: run {piece.runs} of at most {runs}: {so_far} may be evicted within {ahead}", err=True
+                f"gpuconsole: run {piece.done} of at most {runs}: {so_far} may be evicted within {ahead}", err=True
             )
     assert answer is not None
     return answer

@@ -29,12 +29,13 @@ from gpuconsole.insight.forecast.estimates import (
 from gpuconsole.insight.forecast.expected_start import corrected
 from gpuconsole.insight.forecast.forecast import WorkloadOutlook
 from gpuconsole.insight.pending.why import AdmissionView, Tried, rehearsal_of, rehearsal_on, trying, view_of, view_on
-from gpuconsole.insight.preemption.risk import EvictionRiskProgress, eviction_risk_steps
-from gpuconsole.insight.whatif.plan import PlanProgress, plan_steps
+from gpuconsole.insight.preemption.risk import Risk, eviction_risk_steps
+from gpuconsole.insight.whatif.plan import CapacityPlan, plan_steps
 from gpuconsole.insight.whatif.whatif import WhatIfProgress, what_if_steps
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.placement import ScoreTable
@@ -189,7 +190,7 @@ class AnalysisService:
         snapshot = fork.snapshot()
         return trying(snapshot, rehearsal_of(fork, snapshot), workload, lambda: fork)
 
-    def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[PlanProgress]:
+    def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[Progress[CapacityPlan]]:
         """Search for quota, nodes or policy with which these workloads start within the wait `wanted`; as `looks`."""
         self._decide(*PLACES)
         backend = self._forkable()
@@ -198,7 +199,7 @@ class AnalysisService:
             lambda: plan_steps(backend.fork(), commands, wanted),
         )
 
-    def risk(self) -> Iterator[EvictionRiskProgress]:
+    def risk(self) -> Iterator[Progress[Risk]]:
         """Estimate the preemption risk of running workloads by many simulation runs; result by result, as `looks`."""
         self._decide(*PLACES)
         backend = self._forkable()

@@ -146,8 +146,8 @@ class BackgroundEstimates:
         for progress in self._answers.risk():
             if self._is_over():
                 return
-            if progress.risk is not None:
-                self.risk = progress.risk
+            if progress.answer is not None:
+                self.risk = progress.answer
 
     def _is_over(self) -> bool:
         """True after `stop`, and without the worker process: this process must go on recording."""

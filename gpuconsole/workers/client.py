@@ -24,12 +24,13 @@ from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.estimates import StartEstimates
 from gpuconsole.insight.forecast.forecast import Forecast, WorkloadOutlook
 from gpuconsole.insight.pending.why import Tried
-from gpuconsole.insight.preemption.risk import EvictionRiskProgress
-from gpuconsole.insight.whatif.plan import PlanProgress
+from gpuconsole.insight.preemption.risk import Risk
+from gpuconsole.insight.whatif.plan import CapacityPlan
 from gpuconsole.insight.whatif.whatif import WhatIfProgress
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.snapshot import EMPTY, Snapshot, change_events
 from gpuconsole.scheduling.placement import ScoreTable
 from gpuconsole.sim.policy import SimPolicy
@@ -389,15 +390,15 @@ class Worker(WorkerClient):
 
     def plan(
         self, commands: Sequence[Command], wanted: Span, seen: ObservedCluster | None = None
-    ) -> Iterator[PlanProgress]:
+    ) -> Iterator[Progress[CapacityPlan]]:
         """Find changes with which these workloads start within the wait `wanted`, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskPlan(tuple(commands), wanted), seen):
             assert isinstance(reply, PlanReply)
             yield reply.planning
-            if reply.planning.plan is not None:
+            if reply.planning.last:
                 return
 
-    def risk(self, seen: ObservedCluster | None = None) -> Iterator[EvictionRiskProgress]:
+    def risk(self, seen: ObservedCluster | None = None) -> Iterator[Progress[Risk]]:
         """Compute the preemption risk of running workloads, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskRisk(), seen):
             assert isinstance(reply, RiskReply)

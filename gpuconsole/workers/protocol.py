@@ -9,12 +9,13 @@ from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.estimates import StartEstimates
 from gpuconsole.insight.forecast.forecast import Forecast, WorkloadOutlook
 from gpuconsole.insight.pending.why import Tried
-from gpuconsole.insight.preemption.risk import EvictionRiskProgress
-from gpuconsole.insight.whatif.plan import PlanProgress
+from gpuconsole.insight.preemption.risk import Risk
+from gpuconsole.insight.whatif.plan import CapacityPlan
 from gpuconsole.insight.whatif.whatif import WhatIfProgress
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.events import Event
 from gpuconsole.model.snapshot import EVERYTHING, Visibility
 from gpuconsole.scheduling.placement import ScoreTable
@@ -167,13 +168,13 @@ class WhyReply(Struct, frozen=True, tag=True):
 class PlanReply(Struct, frozen=True, tag=True):
     """The progress of the search for changes that reach a target wait."""
 
-    planning: PlanProgress
+    planning: Progress[CapacityPlan]
 
 
 class RiskReply(Struct, frozen=True, tag=True):
     """The progress of the runs for the preemption risk."""
 
-    progress: EvictionRiskProgress
+    progress: Progress[Risk]
 
 
 class OutlookReply(Struct, frozen=True, tag=True):

@@ -242,7 +242,7 @@ def test_without_a_record_a_spot_node_has_the_rate_of_its_kind() -> None:
 
 def test_effort_bounds_the_runs_and_the_answer_says_how_far_it_looked() -> None:
     simulation = busy(2)
-    pieces = [piece.risk for piece in eviction_risk_steps(simulation, effort=300) if piece.risk is not None]
+    pieces = [piece.answer for piece in eviction_risk_steps(simulation, effort=300) if piece.answer is not None]
     last = pieces[-1]
     assert 2 <= last.runs < 20
     assert [one.runs for one in pieces] == [*range(1, last.runs + 1), last.runs], "an answer after each run"
@@ -259,8 +259,8 @@ def test_a_clock_bounds_the_runs_as_well_and_a_run_that_it_cuts_off_does_not_cou
         ticks = count()
         *_, piece = eviction_risk_steps(simulation, clock=lambda: next(ticks) * seconds_a_step)
         assert piece.last
-        assert piece.risk is not None
-        return piece.risk
+        assert piece.answer is not None
+        return piece.answer
 
     quick, slow = bounded(0.0), bounded(0.01)
     assert (quick.runs, quick.horizon) == (20, START + 8 * HOUR)

@@ -126,13 +126,13 @@ def test_it_foretells_risks_run_by_run_as_the_simulation_itself_would(beside: Be
     *expected, whole = eviction_risk_steps(beside.backend.fork())
     assert pieces == expected[: len(pieces)]
     # The worker ends the runs early if the machine is too slow, and says so.
-    assert last == whole or (last.risk is not None and last.risk.runs < last.risk.wanted_runs)
+    assert last == whole or (last.answer is not None and last.answer.runs < last.answer.wanted_runs)
 
 
 def test_it_plans_as_the_simulation_itself_would(beside: Beside) -> None:
     beside.console.tick(0.5)
     *_, last = beside.console.answers.plan(QUESTION, HOUR)
-    assert last.plan == plan(beside.backend.fork(), QUESTION, HOUR)
+    assert last.answer == plan(beside.backend.fork(), QUESTION, HOUR)
 
 
 def test_nothing_is_run_forward_where_there_is_no_worker() -> None:
@@ -265,7 +265,7 @@ class TestReplica:
             assert desk.reply(NextPiece(1)) == WhatIfReply(look)
         for piece in plans[1:]:
             assert desk.reply(NextPiece(2)) == PlanReply(piece)
-        assert plans[-1].plan is not None
+        assert plans[-1].last
 
     def test_a_new_what_if_takes_the_place_of_the_last(self) -> None:
         _, desk = self.object_access()

@@ -579,9 +579,9 @@ def _risk_steps(
 ) -> Iterator[WorkloadOutlook]:
     now = simulation.now
     for piece in eviction_risk_steps(simulation, runs=runs, seed=seed, horizon=HORIZON, found=found, effort=_EFFORT):
-        until = piece.risk.horizon if piece.risk is not None else now + HORIZON
-        workload_risks = piece.risk.workloads if piece.risk is not None else ()
+        until = piece.answer.horizon if piece.answer is not None else now + HORIZON
+        workload_risks = piece.answer.workloads if piece.answer is not None else ()
         workload_risk = next((one for one in workload_risks if one.workload == workload), None)
         yield WorkloadOutlook(
-            time=now, until=until, runs=piece.runs, risk=workload_risk if piece.last else None, whole=piece.last
+            time=now, until=until, runs=piece.done, risk=workload_risk if piece.last else None, whole=piece.last
         )

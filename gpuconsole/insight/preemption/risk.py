@@ -32,6 +32,7 @@ from gpuconsole.model.autoscaling import INSTANCE_TYPE, InstanceTypeCatalogue
 from gpuconsole.model.clock import HOUR, MINUTE, Span, Time, format_span
 from gpuconsole.model.cluster import NODE_LOST, Pod
 from gpuconsole.model.commands import InterruptSpot, Submit
+from gpuconsole.model.cooperative import Progress, complete_answer
 from gpuconsole.model.devices import WHOLE_GPU, Units, added, in_one_unit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.prices import Prices, is_spot
@@ -283,17 +284,6 @@ class Risk(Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...]
 
 
-class EvictionRiskProgress(Struct, frozen=True, kw_only=True):
-    """Progress of the Monte Carlo runs: number of complete runs, and the time that the present one has reached."""
-
-    runs: int
-    reached: Span
-    risk: Risk | None = None
-    """Result of the complete runs; only after a run has just ended."""
-    last: bool = False
-    """True if no run follows; the result is that of the previous item."""
-
-
 class _Eviction(Struct, frozen=True):
     """One eviction in one Monte Carlo run."""
 
@@ -318,9 +308,9 @@ def risk(
     started from: the answer is about the workloads that run there, and includes evictions by the simulation's first
     cycle. `effort` bounds the steps of all runs together; None runs all of them to the horizon.
     """
-    *_, last = eviction_risk_steps(simulation, lines, runs=runs, seed=seed, horizon=horizon, found=found, effort=effort)
-    assert last.risk is not None
-    return last.risk
+    return complete_answer(
+        eviction_risk_steps(simulation, lines, runs=runs, seed=seed, horizon=horizon, found=found, effort=effort)
+    )
 
 
 def eviction_risk_steps(
@@ -334,8 +324,8 @@ def eviction_risk_steps(
     effort: int | None = EFFORT,
     clock: Callable[[], float] | None = None,
     limit: float = LIMIT,
-) -> Iterator[EvictionRiskProgress]:
-    """`risk` as an iterator with an answer after each run; to cancel, stop iterating.
+) -> Iterator[Progress[Risk]]:
+    """`risk` as an iterator: the complete runs, the time that the present one has reached, an answer after each run.
 
     With a `clock` the runs also end after `limit` seconds; then the answer depends on the speed of the machine.
     """
@@ -354,7 +344,7 @@ def eviction_risk_steps(
         life = chances.life(random_for(seed, "risk", over).getrandbits(48), end, budget)
         # The first run determines the horizon of all runs.
         for reached in life.advancing(budget.part(min(runs, FEWEST)) if answer is None else _OVERTIME):
-            yield EvictionRiskProgress(runs=over, reached=reached - snapshot.time)
+            yield Progress(done=over, total=runs, doing=f"at +{format_span(reached - snapshot.time)}")
         if answer is not None and life.reached < end:
             break
         end, over = life.reached, over + 1
@@ -371,8 +361,8 @@ def eviction_risk_steps(
             workloads=tuple(workload_risks),
             assumptions=chances.assumptions,
         )
-        yield EvictionRiskProgress(runs=over, reached=0, risk=answer)
-    yield EvictionRiskProgress(runs=over, reached=0, risk=answer, last=True)
+        yield Progress(done=over, total=runs, doing=f"at +{format_span(0)}", answer=answer)
+    yield Progress(done=over, total=runs, answer=answer, last=True)
 
 
 class _Budget:

@@ -5,7 +5,7 @@ not make the requested workloads wait longer. So the smallest sufficient amount 
 simulated before it is proposed.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ from gpuconsole.insight.whatif.futures import Future, more_evictions, subjects_o
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.commands import AddNodes, Command, Reconfigure, SetPreemption, SetPriority, SetQuota
+from gpuconsole.model.cooperative import Progress, Steps, complete_answer, report_steps
 from gpuconsole.model.devices import DRA_DEVICE, counted_units
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.prices import Prices
@@ -317,39 +318,29 @@ class CapacityPlan(Struct, frozen=True, kw_only=True):
         return self.options[0] if self.options else None
 
 
-class PlanProgress(Struct, frozen=True, kw_only=True):
-    """Progress of a plan: the kind that is simulated, and the number of kinds done."""
-
-    kind: str = ""
-    done: int
-    of: int
-    plan: CapacityPlan | None = None
-    """The result, once all kinds are done."""
-
-
 def plan(base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span = HOUR) -> CapacityPlan:
     """Find changes that let the workloads that `commands` submit run with a p95 wait of at most `wanted`.
 
     `base` is not modified. Every option is simulated in a fork of it, to `horizon` (at least `wanted`).
     """
-    *_, last = plan_steps(base, commands, wanted, horizon)
-    assert last.plan is not None
-    return last.plan
+    return complete_answer(plan_steps(base, commands, wanted, horizon))
 
 
 def plan_steps(
     base: "Simulation", commands: Sequence[Command], wanted: Span, horizon: Span = HOUR
-) -> Iterator[PlanProgress]:
-    """`plan` as an iterator whose last item has the plan; to cancel, stop iterating."""
+) -> Iterator[Progress[CapacityPlan]]:
+    """`plan` as an iterator: the kinds of changes that are done, the one that is simulated, and in the end the plan."""
     search = _Search(base, commands, wanted, max(wanted, horizon))
-    without = yield from _with_progress(search.plainly(), PlanProgress(kind="no change", done=0, of=1))
+    progress = Progress[CapacityPlan](doing="no change", done=0, total=1)
+    yield progress
+    without = yield from report_steps(search.plainly(), progress)
     options: list[PlanOption] = []
     failed: list[PlanOption] = []
     tried = [] if without.holds or not search.subjects else kinds(search.snapshot, search.workloads, base.policy)
     for done, kind in enumerate(tried, start=1):
-        found = yield from _with_progress(
-            search.least(kind), PlanProgress(kind=kind.name, done=done, of=len(tried) + 1)
-        )
+        progress = Progress(doing=kind.name, done=done, total=len(tried) + 1)
+        yield progress
+        found = yield from report_steps(search.least(kind), progress)
         if not found.soon:
             failed.append(found)
         elif not any(subjects(found.commands) == subjects(other.commands) for other in options):
@@ -366,26 +357,11 @@ def plan_steps(
         failed=tuple(failed),
         obstacles=tuple(search.obstacles()),
     )
-    yield PlanProgress(done=len(tried) + 1, of=len(tried) + 1, plan=made)
+    yield Progress(done=len(tried) + 1, total=len(tried) + 1, answer=made, last=True)
 
 
 def _rank(option: PlanOption) -> tuple[bool, float, int, str]:
     return not option.holds, option.hourly + option.lost, option.victims, option.kind
-
-
-Trial = Generator[None, None, PlanOption]
-"""Simulation of an option up to the horizon, in steps."""
-
-
-def _with_progress(trial: Trial, state: PlanProgress) -> Generator[PlanProgress, None, PlanOption]:
-    """Yield the progress at every step of a simulation; return its result."""
-    while True:
-        yield state
-        try:
-            next(trial)
-        except StopIteration as over:
-            found: PlanOption = over.value
-            return found
 
 
 class _Search:
@@ -409,7 +385,7 @@ class _Search:
             future.simulation.submit(command)
         return future
 
-    def plainly(self) -> Trial:
+    def plainly(self) -> Steps[PlanOption]:
         """Simulate without a change, as the baseline of all options. Has to run first."""
         yield from self._run(self._plain)
         return self._judged("nothing", "no change", (), 0.0, self._plain)
@@ -427,7 +403,7 @@ class _Search:
                 remedies = tuple(remedy.text for remedy in explanation.remedies if remedy.works)
                 yield PlanObstacle(workload=key, code=explanation.code, why=explanation.headline, remedies=remedies)
 
-    def least(self, kind: PlanKind) -> Trial:
+    def least(self, kind: PlanKind) -> Steps[PlanOption]:
         """Find the smallest amount of a kind that holds; if none does, the smallest that meets the target temporarily.
 
         It is the largest amount if that does not meet the target either. First all parts get the same number; then each
@@ -449,7 +425,7 @@ class _Search:
 
     def _halved(
         self, kind: PlanKind, numbers: list[int], parts: Sequence[int], found: PlanOption, *, least: int
-    ) -> Trial:
+    ) -> Steps[PlanOption]:
         """Find the smallest number of `parts` that holds, by binary search; mutates `numbers`. `found` is the best so
         far.
 
@@ -469,7 +445,7 @@ class _Search:
             numbers[part] = above
         return found
 
-    def _tried(self, kind: PlanKind, numbers: Sequence[int]) -> Trial:
+    def _tried(self, kind: PlanKind, numbers: Sequence[int]) -> Steps[PlanOption]:
         """Simulate an option to the horizon: its changes, then the requested workloads, then their priorities."""
         changes = [make(number) for make, number in zip(kind.parts, numbers, strict=True) if number]
         more = tuple(command for change in changes for command in change.commands)
@@ -481,7 +457,7 @@ class _Search:
         words, hourly = ", ".join(change.words for change in changes), sum(change.hourly for change in changes)
         return self._judged(sort, words, more, hourly, future)
 
-    def _run(self, future: Future) -> Generator[None, None, None]:
+    def _run(self, future: Future) -> Steps[None]:
         """Advance to the horizon in steps, so that the caller can do other work or cancel."""
         for part in range(1, PARTS + 1):
             future.advance(self._start + self.horizon * part // PARTS)

@@ -32,13 +32,14 @@ from gpuconsole.insight.health.antipatterns import antipatterns, engines_of, unc
 from gpuconsole.insight.health.telemetry import utilization
 from gpuconsole.insight.index.engine_queues import engine_shares
 from gpuconsole.insight.pending.why import AdmissionView
-from gpuconsole.insight.preemption.risk import RUNS, EvictionRiskProgress, reclaim_risk
+from gpuconsole.insight.preemption.risk import Risk, reclaim_risk
 from gpuconsole.insight.sharing.fair_shares import shares
 from gpuconsole.insight.sharing.ledger import ledger
 from gpuconsole.insight.sharing.slots import slots
-from gpuconsole.insight.whatif.plan import PlanOption, PlanProgress
+from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption
 from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.commands import Command
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -354,7 +355,7 @@ def _look(column: Column[Row]) -> tuple[str, int, str]:
     return column.title, column.width, column.align
 
 
-Piece = TypeVar("Piece")
+Answered = TypeVar("Answered")
 
 
 class AnswerChunk(NamedTuple):
@@ -367,15 +368,15 @@ class AnswerChunk(NamedTuple):
     whole: bool = False
 
 
-class LongAnswerScreen(TablesScreen, Generic[Piece]):
+class LongAnswerScreen(TablesScreen, Generic[Answered]):
     """Screen of a slow report: computed once when opened, and again only on request (ctrl+r)."""
 
     def __init__(
         self,
         name: str,
         title: str,
-        ask: Callable[[AnalysisService], Iterator[Piece]],
-        tell: Callable[[Piece], AnswerChunk],
+        ask: Callable[[AnalysisService], Iterator[Progress[Answered]]],
+        tell: Callable[[Progress[Answered]], AnswerChunk],
     ) -> None:
         """`name` is the crumb, `title` is shown above the text."""
         super().__init__(name, title)
@@ -404,7 +405,7 @@ class LongAnswerScreen(TablesScreen, Generic[Piece]):
             if not worker.is_cancelled:
                 self.call_later(self._failed, error)
 
-    def _came(self, piece: Piece) -> None:
+    def _came(self, piece: Progress[Answered]) -> None:
         chunk = self._words(piece)
         self.remark(chunk.progress, "dim" if chunk.whole else "pending")
         if chunk.parts is not None:
@@ -415,21 +416,21 @@ class LongAnswerScreen(TablesScreen, Generic[Piece]):
         self.fail(error)
 
 
-def risk_screen() -> LongAnswerScreen[EvictionRiskProgress]:
+def risk_screen() -> LongAnswerScreen[Risk]:
     """Make the screen of the preemption risk of each running workload."""
     return LongAnswerScreen("risk", "Preemption risk of running workloads", _risk_steps, _risk)
 
 
-def _risk_steps(answers: AnalysisService) -> Iterator[EvictionRiskProgress]:
+def _risk_steps(answers: AnalysisService) -> Iterator[Progress[Risk]]:
     """Results run by run; if invalid nodes or pods prevent simulation, the part that does not need them."""
     standing = answers.standing()
     if missing_for_placement(standing.snapshot):
-        yield EvictionRiskProgress(runs=0, reached=0, risk=reclaim_risk(standing), last=True)
+        yield Progress(answer=reclaim_risk(standing), last=True)
     else:
         yield from answers.risk()
 
 
-class PlanScreen(LongAnswerScreen[PlanProgress]):
+class PlanScreen(LongAnswerScreen[CapacityPlan]):
     """The cheapest changes of quota, nodes or policy that start the submitted jobs within a target wait."""
 
     def __init__(self, commands: Sequence[Command], wanted: Span, take: Callable[[WhatIfChange], object]) -> None:
@@ -439,11 +440,11 @@ class PlanScreen(LongAnswerScreen[PlanProgress]):
         self._take = take
         self._options: Mapping[str, PlanOption] = {}
 
-    def _chunk(self, piece: PlanProgress) -> AnswerChunk:
-        if piece.plan is None:
-            return AnswerChunk(f"{piece.done} of {piece.of} kinds of options evaluated, now: {piece.kind}")
-        self._options = {key_of(option): option for option in options_of(piece.plan)}
-        return AnswerChunk(_as_of(piece.plan.time), plan_parts(piece.plan), whole=True)
+    def _chunk(self, piece: Progress[CapacityPlan]) -> AnswerChunk:
+        if piece.answer is None:
+            return AnswerChunk(f"{piece.done} of {piece.total} kinds of options evaluated, now: {piece.doing}")
+        self._options = {key_of(option): option for option in options_of(piece.answer)}
+        return AnswerChunk(_as_of(piece.answer.time), plan_parts(piece.answer), whole=True)
 
     def handlers(self) -> Handlers:
         return {**super().handlers(), "object.rehearse": self._rehearse}
@@ -466,11 +467,11 @@ class PlanScreen(LongAnswerScreen[PlanProgress]):
             self._take(WhatIfChange(option.words, option.commands))
 
 
-def _risk(piece: EvictionRiskProgress) -> AnswerChunk:
-    parts = risk_parts(piece.risk) if piece.risk is not None else None
-    if piece.risk is not None and piece.last:
-        return AnswerChunk(_as_of(piece.risk.time), parts, whole=True)
-    return AnswerChunk(f"run {piece.runs + 1} of at most {RUNS}, at +{format_span(piece.reached)}", parts)
+def _risk(piece: Progress[Risk]) -> AnswerChunk:
+    parts = risk_parts(piece.answer) if piece.answer is not None else None
+    if piece.answer is not None and piece.last:
+        return AnswerChunk(_as_of(piece.answer.time), parts, whole=True)
+    return AnswerChunk(f"run {piece.done + 1} of at most {piece.total}, {piece.doing}", parts)
 
 
 def _as_of(time: Time) -> str:

@@ -13,13 +13,15 @@ def risks(report: Report) -> None:
     """The risk of everything that runs there, with the runs that its effort allows."""
     made = simulation(WORKLOADS, NODES, queues=QUEUES)
     title = f"risk, {WORKLOADS:,} workloads, {NODES:,} nodes"
-    report.seconds(f"{title}: first answer", cpu(lambda: next(p for p in eviction_risk_steps(made) if p.risk)), bar=BAR)
+    report.seconds(
+        f"{title}: first answer", cpu(lambda: next(p for p in eviction_risk_steps(made) if p.answer)), bar=BAR
+    )
     last = None
 
     def whole() -> None:
         nonlocal last
         *_, piece = eviction_risk_steps(made)
-        last = piece.risk
+        last = piece.answer
 
     spent = cpu(whole)
     assert last is not None
