@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.cli import COMMANDS
+from gpuconsole.cli.options import OpenRequest
+from gpuconsole.cli.sources import open_simulation
+from gpuconsole.model.clock import HOUR
 from tests.frozen.freezing import check, pretty
 from tests.support.command_line import Line, Result
+from tests.support.recorded_histories import record
 
 CREATE = """
 horizon: 30m
@@ -278,10 +282,67 @@ def test_saved_snapshot(gpuconsole: Line, redact: bool) -> None:
     check(f"outputs/{name}.json", pretty({"stdout": result.out, "file": saved}))
 
 
-OF_A_RECORDING = {"at", "history", "metrics", "record", "report"}
-"""Commands that write or read a recording: their forms are asserted in tests/cli, on recordings made there."""
+RECORDED = {
+    "at-ledger": "at 2026-01-05T08:30Z ledger",
+    "at-why": "at 2026-01-05T09:30Z why research/rlhf",
+    "cost-history": "cost --by workload",
+    "cost-history-of-a-team": "cost --month 2026-01 --team research",
+    "history-info": "history info",
+    "report-week": "report --week",
+}
+"""Name → a question about `history.db`, three hours of org-cohort, that is answered for people and as JSON."""
+RECORDED_TEXTS = {
+    "report-week-html": "report --week 2026-W02 -o html",
+    "report-of-another-week": "report --week 2026-W20",
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A history file: controllers take no time in it."""
+    file = tmp_path_factory.mktemp("recorded") / "history.db"
+    record(file, open_simulation(OpenRequest(files=("org-cohort",))).simulation, 3 * HOUR, source="org-cohort")
+    return file.read_bytes()
+
+
+@pytest.fixture
+def history(recorded: bytes, gpuconsole: Line) -> None:
+    Path("history.db").write_bytes(recorded)
+
+
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("name", RECORDED | RECORDED_TEXTS)
+def test_text_about_a_recording(gpuconsole: Line, name: str) -> None:
+    arguments = f"{(RECORDED | RECORDED_TEXTS)[name]} --history history.db"
+    found = told(arguments, gpuconsole(*arguments.split()))
+    check(f"outputs/{name}.txt", without_sizes(found) if name == "history-info" else found)
+
+
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("name", RECORDED)
+def test_json_about_a_recording(gpuconsole: Line, name: str) -> None:
+    arguments = f"{RECORDED[name]} --history history.db -o json"
+    result = gpuconsole(*arguments.split())
+    found = json.loads(plain(result.out))
+    if name == "history-info":
+        answer = found["answer"]
+        answer |= dict.fromkeys(("bytes", "bytes_per_hour", "schema_version"), "…")
+        assert {"sessions", "cost_hours", "event_blocks"} <= {table["name"] for table in answer["tables"]}
+        answer["tables"] = [dict.fromkeys(answer["tables"][0], "…")]
+    check(f"outputs/{name}.json", pretty({**as_document(arguments, result), "stdout": found}))
+
+
+def without_sizes(text: str) -> str:
+    """Without what depends on the schema and on the version of SQLite: sizes, and the rows of each table."""
+    text = re.sub(r"\d+\.\d kB|(?<=schema version )\d+", "…", text)
+    return re.sub(r"(?<=^TABLE)(.*)\n(?:\w+ +\d.*\n?)+", r"\1\n…\n", text, flags=re.MULTILINE)
+
+
+WITHOUT_AN_END = {"metrics", "record"}
+"""Commands that serve and record until they are stopped: tests/services and tests/cli assert what they write."""
 
 
 def test_every_command_is_asked() -> None:
-    asked = {text.split()[0] for text in (BOTH | OTHERS).values() if not text.endswith("--help")} | {"snapshot"}
-    assert set(COMMANDS) - asked == OF_A_RECORDING
+    questions = (BOTH | OTHERS | RECORDED).values()
+    asked = {text.split()[0] for text in questions if not text.endswith("--help")} | {"snapshot"}
+    assert set(COMMANDS) - asked == WITHOUT_AN_END
