@@ -41,6 +41,7 @@ VIEWS = {
     "drills": "T",
     "drill": "T enter",
     "why": "3 / p e n d i n g enter x",
+    "time line": "1 ctrl+t left",
 }
 SCOPES = {
     "Tables": "workloads",
@@ -53,9 +54,10 @@ SCOPES = {
     "What-if": "what-if",
     "Submit": "submit",
     "Drills": "drill",
+    "Time line": "time line",
 }
-READ = ("drills", "drill")
-"""Their files are read first."""
+READ = ("drills", "drill", "time line")
+"""Their files, or the history, are read first."""
 ASKED = {"why": "u try in what-if"}
 """What stands on a view once it has its answer."""
 FIRST = {"object.rehearse": "why"}

@@ -9,13 +9,14 @@ from msgspec.structs import replace
 from gpuconsole.insight.cost.allocation import CostHour, CostKind, CostOwner
 from gpuconsole.insight.cost.report import CostBy, job_cost
 from gpuconsole.model.autoscaling import POOL, SPOT, NodeGroup, NodePool, ProvisionedInstance
-from gpuconsole.model.clock import MINUTE, parse_time
+from gpuconsole.model.clock import HOUR, MINUTE, parse_time
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
 from gpuconsole.store.recorder import Opening, Recorder
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.screens.cost import CostScreen
 from gpuconsole.ui.widgets.grid import Grid
@@ -24,6 +25,7 @@ from tests.support.console_clusters import HOSTILE, NOW, history, node, org_coho
 from tests.support.console_stage import SIZES, Stage, staged
 from tests.support.recorded_backend import RecordedBackend
 from tests.support.recorded_histories import RecordedConsole
+from tests.ui.test_time_travel import comes
 
 
 def on_spot(pool: str = "spot") -> list[Object]:
@@ -258,3 +260,18 @@ def test_a_recorded_workload_without_a_duration_has_no_cost_at_its_end() -> None
         "  $3.00 accrued in 2.0 GPU-hours · $17.68/h",
         "  cost at its end unknown: no duration",
     ]
+
+
+async def test_at_an_earlier_time_the_day_ends_with_the_shown_hour_which_is_said(tmp_path: Path) -> None:
+    console = RecordedConsole(tmp_path / "history.db", minutes=125).console
+    async with staged(console, (160, 50)) as stage:
+        await stage.press("9", "+")
+        assert " today  ·" in stage.text
+        await stage.press("ctrl+t", "shift+left")
+        hour = console.snapshot.time // HOUR * HOUR + HOUR
+        total = sum(row.cost_usd for row in console.cost_sums(0, hour))
+        assert console.newest.time > hour
+        assert await comes(stage, f"${total:,.2f} today until {fmt.date_and_minute(hour)} UTC, by the hour")
+        await stage.press("shift+right", "left")
+        assert await comes(stage, f"today until {fmt.date_and_minute(console.newest.time)} UTC, by the hour")
+    console.stop()

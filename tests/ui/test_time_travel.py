@@ -255,7 +255,7 @@ def test_the_time_line_has_curves_marks_and_a_cursor() -> None:
     view = TimeLineView(shown=START + 30 * MINUTE, trend=trend, marks=marks)
     assert [plain(line) for line in time_lines(view, 57)] == [
         " GPUs     ▁▁▁▁▂▂▃▃▃▄▄▅▅▅▆▆▇▇▇█  4 of 8 quota",
-        " pending  ██████████▁▁▁▁▁▁▁▁▁▁  0, 1 workloads",
+        " pending  ██████████▁▁▁▁▁▁▁▁▁▁  0 GPUs, 1 workload",
         " events   ····⚠·····▲····✖····  08:00 to 09:00 UTC",
     ]
     present = TimeLineView(shown=None, trend=trend, marks=marks, is_playing=False)

@@ -96,7 +96,7 @@ def test_the_four_curves_have_their_newest_values() -> None:
     lines = [plain(line) for line in trend_lines(trend(FULL), 67)]
     assert lines == [
         f"GPUs      {'▄' * 15}{'█' * 15}  24 of 24 quota",
-        f"pending   {'█' * 30}  6, 3 workloads",
+        f"pending   {'█' * 30}  6 GPUs, 3 workloads",
         f"wait p95  {'█' * 30}  1m30s",
         f"preempted {'▁' * 27}█▁▁  1 in 1 h",
     ]
@@ -255,7 +255,7 @@ async def test_the_dashboard_shows_the_last_hour_and_plus_and_minus_change_the_w
         assert titles(stage) == "Trends, last hour, since Mon 5 Jan 08:34:20"
         assert [line.split("  ")[-1] for line in plain_lines(stage)] == [
             "20 of 24 quota",
-            "6, 2 workloads",
+            "6 GPUs, 2 workloads",
             "11m",
             "40 in 1 h",
         ]

@@ -21,7 +21,7 @@ from gpuconsole.insight.cost.report import (
 )
 from gpuconsole.insight.preemption.history import NOTHING_LOST, Losses, LostWork, lost_by
 from gpuconsole.model.autoscaling import GROUP, POOL
-from gpuconsole.model.clock import HOUR, MINUTE, Time
+from gpuconsole.model.clock import HOUR, MINUTE, Time, next_multiple
 from gpuconsole.model.devices import WHOLE_GPU, short_plural
 from gpuconsole.model.resources import format_quantity, short
 from gpuconsole.model.snapshot import Snapshot
@@ -252,15 +252,19 @@ class PeriodCosts(NamedTuple):
     rows: tuple[CostHour, ...]
     problem: str = ""
     """Why they cannot be read."""
+    until: Time | None = None
+    """End of the counted costs, if that is later than the shown time, because costs are kept by the hour."""
 
 
 def period_summary(costs: PeriodCosts, found: CostSummary) -> tuple[Cell, ...]:
     """Cost of a period, of its idle GPUs and system pods, work lost, savings by spot, and the recorded time."""
-    total: Painted = ((f" {fmt.money(found.total_cost_usd)}", "strong"), (f" {TITLES[costs.period]}", ""))
+    title = TITLES[costs.period]
+    until = f" until {fmt.date_and_minute(costs.until)} UTC, by the hour" if costs.until is not None else ""
+    total: Painted = ((f" {fmt.money(found.total_cost_usd)}", "strong"), (f" {title}{until}", ""))
     if costs.problem:
-        return (((f" {TITLES[costs.period].capitalize()}: {costs.problem}", "fault"),), "")
+        return (((f" {title.capitalize()}: {costs.problem}", "fault"),), "")
     if not costs.rows:
-        return (((f" No cost is recorded for {TITLES[costs.period]}", "dim"),), "")
+        return (((f" No cost is recorded for {title}", "dim"),), "")
     part = fmt.percent(found.idle_cost_usd, found.total_cost_usd)
     idle = ((f"○ {fmt.money(found.idle_cost_usd)} idle, {part}", "pending"),) if found.idle_cost_usd else ""
     system = f"{fmt.money(found.system_cost_usd)} system" if found.system_cost_usd else ""
@@ -406,8 +410,10 @@ class CostScreen(ObjectScreen):
         if self._read is not None and self._read[0] == now // MINUTE and self._read[1].period is period:
             return self._read[1]
         window = period_window(period, now)
+        newest = self.console.newest.time
+        until = min(newest, next_multiple(now, HOUR)) if now < newest and window[1] == now else None
         try:
-            costs = PeriodCosts(period, window, tuple(self.console.cost_sums(*window)))
+            costs = PeriodCosts(period, window, tuple(self.console.cost_sums(*window)), until=until)
         except ConsoleError as error:
             costs = PeriodCosts(period, window, (), str(error))
         self._read = now // MINUTE, costs

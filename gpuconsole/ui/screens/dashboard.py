@@ -258,7 +258,8 @@ def brief_lines(gpus: Sequence[Cell], waiting: Sequence[Cell], lately: Sequence[
         (hour, *lately[:2]),
         ("", lately[2]),
     )
-    return tuple(((f" {name:<10}", "title"), *join(cells)) for name, *cells in rows)
+    width = max(10, len(hour) + 1)
+    return tuple(((f" {name:<{width}}", "title"), *join(cells)) for name, *cells in rows)
 
 
 def _without_zeros(cell: Cell) -> Cell:

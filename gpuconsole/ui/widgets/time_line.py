@@ -15,7 +15,7 @@ from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, Piece
 from gpuconsole.ui.widgets.painter import DrawnLines
-from gpuconsole.ui.widgets.trends import FACTS, LABEL, Trend, Values, binned, curve, highest
+from gpuconsole.ui.widgets.trends import FACTS, LABEL, Trend, Values, binned, curve, highest, pending_text
 
 MARKED: dict[HistoryEventKind, tuple[str, str]] = {
     HistoryEventKind.NODE_DOWN: (GLYPHS["fault"], "fault"),
@@ -62,7 +62,7 @@ def time_lines(view: TimeLineView, width: int) -> tuple[Cell, ...]:
         if sample is None
         else (
             f"{fmt.mean(sample.used)} of {fmt.mean(sample.nominal)} quota",
-            f"{fmt.mean(sample.pending_gpus)}, {sample.pending:,} workloads",
+            f"{fmt.mean(sample.pending_gpus)}{pending_text(sample, trend.unit)}",
         )
     )
     label = f"{trend.unit}s"[: LABEL - 2]

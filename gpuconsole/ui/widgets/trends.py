@@ -184,7 +184,7 @@ def trend_lines(trend: Trend, width: int) -> tuple[Cell, ...]:
             (
                 "pending",
                 ((curve(pending, highest(pending)), "pending"),),
-                ((fmt.mean(newest.pending_gpus), "strong"), (f", {newest.pending:,} workloads", "dim")),
+                ((fmt.mean(newest.pending_gpus), "strong"), (pending_text(newest, trend.unit), "dim")),
             ),
             ("wait p95", ((curve(waits, highest(waits)), "pending"),), _wait(newest.wait_p95, highest(waits))),
             (
@@ -213,6 +213,12 @@ def trend_brief(trend: Trend, width: int) -> Cell:
     used = binned(trend, columns, lambda one: one.used, fmean)
     nominal = binned(trend, columns, lambda one: one.nominal, fmean)
     return ((f" {trend.window.short:<{LABEL}}", "title"), *_against(used, nominal), ("  ", ""), *tail)
+
+
+def pending_text(sample: QueueSample, unit: str) -> str:
+    """Unit of the pending amount, and number of pending workloads: ` GPUs, 12 workloads`."""
+    units = "" if sample.pending_gpus == 1 else "s"
+    return f" {unit}{units}, {sample.pending:,} workload{'' if sample.pending == 1 else 's'}"
 
 
 def _flavor_only(trend: Trend) -> bool:
