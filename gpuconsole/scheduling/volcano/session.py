@@ -279,9 +279,7 @@ class VolcanoSession(SessionPlugins):
         """MIG instances to create for a pod on its node, by the pod's key."""
         self.claim_allocations: dict[str, ClaimAllocations] = {}
         """DRA devices reserved for a pod with its node, by the pod's key."""
-        self.total = Resource()
-        for node in self.node_list:
-            self.total.add(node.allocatable)
+        self.total = Resource.sum(node.allocatable for node in self.node_list)
         domains = cluster.domains
         domains.open(self.jobs.values(), self.nodes)
         self.domains = domains

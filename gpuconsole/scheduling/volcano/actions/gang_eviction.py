@@ -51,20 +51,12 @@ class Bundle(Struct, frozen=True, kw_only=True):
     @property
     def released(self) -> Resource:
         """The resources that evicting its tasks releases."""
-        return total_request(self.tasks)
+        return Resource.sum(task.request for task in self.tasks)
 
     @property
     def lost(self) -> Resource:
         """The resources lost beyond its tasks: the request of the whole job if its gang breaks, otherwise nothing."""
-        return total_request(self.job.tasks.values()) if self.breaks_gang else Resource()
-
-
-def total_request(tasks: Iterable[TaskInfo]) -> Resource:
-    """Total request of the tasks."""
-    total = Resource()
-    for task in tasks:
-        total.add(task.request)
-    return total
+        return Resource.sum(task.request for task in self.job.tasks.values()) if self.breaks_gang else Resource()
 
 
 def split_into_bundles(job: JobInfo, tasks: Iterable[TaskInfo]) -> list[Bundle]:
@@ -333,9 +325,7 @@ class _GangEviction:
         pending = self._pending_tasks(job)
         if not pending or (self._kind is VictimRequester.GANG_RECLAIM and not session.preemptive(queue, pending)):
             return {}
-        need = Resource()
-        for task in pending:
-            need.add(task.init_request)
+        need = Resource.sum(task.init_request for task in pending)
         for domain in self._candidate_domains(job):
             idle = Resource()
             for node in session.real_node_list[domain]:
@@ -343,7 +333,7 @@ class _GangEviction:
             victims: list[TaskInfo] = []
             for bundle in self._bundles(job, need, domain):
                 victims += bundle.tasks
-                if not need.less_equal(idle.copy().add(total_request(victims)), ZERO):
+                if not need.less_equal(idle.copy().add(Resource.sum(victim.request for victim in victims)), ZERO):
                     continue
                 found = plan_nominations(
                     session, queue, job, domain, victims, self._name, caches_rejections=self._remembers

@@ -140,14 +140,26 @@ NO_TASKS: Mapping[str, TaskInfo] = {}
 class Gang:
     """Tasks of which at least `min_available` have to run together. Mutates."""
 
-    __slots__ = ("min_available", "task_status_index", "tasks")
+    __slots__ = ("min_available", "network_topology", "task_status_index", "tasks")
 
     def __init__(self) -> None:
         self.min_available = 0
+        self.network_topology: NetworkTopology | None = None
         self.tasks: dict[str, TaskInfo] = {}
         """Task by uid."""
         self.task_status_index: dict[TaskStatus, dict[str, TaskInfo]] = {}
         """Task by status and uid; only statuses that some task has."""
+
+    @property
+    def hard_tier(self) -> int | None:
+        """Highest tier of a domain in which the tasks may run (IsHardTopologyMode); None without a hard topology."""
+        topology = self.network_topology
+        return topology.highest_tier if topology is not None and topology.mode == "hard" else None
+
+    @property
+    def is_soft(self) -> bool:
+        """True if the tasks should, but need not, be within one hyper node."""
+        return self.network_topology is not None and self.network_topology.mode == "soft"
 
     def tasks_with_status(self, status: TaskStatus) -> Mapping[str, TaskInfo]:
         """The tasks of one status."""
@@ -215,7 +227,6 @@ class SubJobInfo(Gang):
         "gid",
         "job",
         "match_index",
-        "network_topology",
         "nominated_hyper_node",
         "priority",
         "uid",
@@ -230,7 +241,7 @@ class SubJobInfo(Gang):
         self.uid = uid
         self.job = job
         self.min_available = 1 if policy.size is None else policy.size
-        self.network_topology: NetworkTopology | None = policy.network_topology
+        self.network_topology = policy.network_topology
         self.match_index = int(values[0]) if values and values[0].lstrip("+-").isdecimal() else 0
         """The first label value as a number, 0 if it is none: sorts sub-jobs."""
         self.priority = 0
@@ -248,16 +259,6 @@ class SubJobInfo(Gang):
         """Remove a task."""
         self.remove_from_index(task)
 
-    @property
-    def hard_tier(self) -> int | None:
-        """The highest tier of a domain in which the sub-job may run; None without a hard topology."""
-        return hard_topology_tier(self.network_topology)
-
-    @property
-    def is_soft(self) -> bool:
-        """True if the tasks should, but need not, be within one hyper node."""
-        return is_soft_topology(self.network_topology)
-
     def convert_to_hard(self, tier: int) -> None:
         """Turn a soft topology into a hard one with this highest tier (ConvertToHardTopology)."""
         if self.is_soft:
@@ -265,25 +266,12 @@ class SubJobInfo(Gang):
 
     def min_resources(self) -> Resource:
         """Total request of its pending tasks."""
-        total = Resource()
-        for task in self.tasks_with_status(TaskStatus.PENDING).values():
-            total.add(task.init_request)
-        return total
+        return Resource.sum(task.init_request for task in self.tasks_with_status(TaskStatus.PENDING).values())
 
     def copy_status(self, source: "SubJobInfo") -> None:
         """Take over the allocated and nominated hyper nodes from another copy of the sub-job."""
         self.allocated_hyper_node = source.allocated_hyper_node
         self.nominated_hyper_node = source.nominated_hyper_node
-
-
-def is_soft_topology(topology: NetworkTopology | None) -> bool:
-    """True if there is a topology in soft mode."""
-    return topology is not None and topology.mode == "soft"
-
-
-def hard_topology_tier(topology: NetworkTopology | None) -> int | None:
-    """The highest tier that a topology in hard mode allows (IsHardTopologyMode)."""
-    return topology.highest_tier if topology is not None and topology.mode == "hard" else None
 
 
 def match_label_values(policy: SubGroupPolicy, pod: Pod) -> tuple[str, ...]:
@@ -394,7 +382,6 @@ class JobInfo(Gang):
         "min_sub_jobs",
         "name",
         "namespace",
-        "network_topology",
         "node_fit_errors",
         "phase",
         "pod_group",
@@ -426,7 +413,6 @@ class JobInfo(Gang):
         self.node_fit_errors: dict[str, FitErrors] = {}
         """Why a task fits on no node, by the task's uid."""
         self.allocated_hyper_node = ""
-        self.network_topology: NetworkTopology | None = None
         self.sub_jobs: dict[str, SubJobInfo] = {}
         self.task_to_sub_job: dict[str, str] = {}
         self.min_sub_jobs: dict[str, int] = {}
@@ -533,11 +519,8 @@ class JobInfo(Gang):
 
     def gated_resources(self) -> Resource:
         """Requests of tasks held back by scheduling gates; Volcano's own gate alone does not count."""
-        total = Resource()
-        for task in self.tasks.values():
-            if task.gated and task.pod.gates != (QUEUE_GATE,):
-                total.add(task.request)
-        return total
+        held = (task for task in self.tasks.values() if task.gated and task.pod.gates != (QUEUE_GATE,))
+        return Resource.sum(task.request for task in held)
 
     def without_gated(self, amount: Resource) -> Resource:
         """An amount less the requests of gated tasks, not below zero (DeductSchGatedResources)."""
@@ -589,16 +572,6 @@ class JobInfo(Gang):
     @property
     def contains_sub_job_policy(self) -> bool:
         return self.pod_group is not None and bool(self.pod_group.sub_groups)
-
-    @property
-    def hard_tier(self) -> int | None:
-        """The highest tier of a domain in which the job may run; None without a hard topology."""
-        return hard_topology_tier(self.network_topology)
-
-    @property
-    def is_soft(self) -> bool:
-        """True if the tasks should, but need not, be within one hyper node."""
-        return is_soft_topology(self.network_topology)
 
     @property
     def contains_hard_topology(self) -> bool:

@@ -70,6 +70,14 @@ class Resource:
         return result
 
     @classmethod
+    def sum(cls, amounts: "Iterable[Resource]") -> "Resource":
+        """Sum of the amounts."""
+        total = cls()
+        for one in amounts:
+            total.add(one)
+        return total
+
+    @classmethod
     def infinite(cls) -> "Resource":
         """More cpu and memory than any cluster has; scalars are not named."""
         return cls(sys.float_info.max, sys.float_info.max, None, sys.maxsize)

@@ -16,7 +16,7 @@ from gpuconsole.scheduling.volcano.api.resource import INFINITY, ZERO, Resource,
 from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUSES, Devices, DraResource, TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from gpuconsole.scheduling.volcano.plugins.job_enqueueing import overused_message
-from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import (
     PERMIT,
     REJECT,
@@ -230,9 +230,7 @@ def set_flat_attributes(
     attrs: dict[str, CapacityQueueAttributes], queues: Mapping[str, QueueInfo], jobs: Iterable[JobInfo], total: Resource
 ) -> None:
     """Set the attributes of all queues where there is no hierarchy; queues without jobs are removed."""
-    guaranteed = Resource()
-    for queue in queues.values():
-        guaranteed.add(Resource.from_amounts(queue.queue.guarantee))
+    guaranteed = Resource.sum(Resource.from_amounts(queue.queue.guarantee) for queue in queues.values())
     used = set()
     for job in jobs:
         attr = attrs[job.queue]
@@ -461,7 +459,7 @@ def _exceeds_deserved(allocated: Resource, task: TaskInfo, attr: CapacityQueueAt
 OPEN_STATE = "Open"
 
 
-class CapacityPlugin:
+class CapacityPlugin(VolcanoPlugin):
     """capacity plugin: limits queues to their capability and lets them reclaim what they deserve (Volcano 1.15).
 
     Without gate SchedulingGatesQueueAdmission, which is off by default.
@@ -500,9 +498,6 @@ class CapacityPlugin:
             if tree:
                 functions.victim_queue_order[name] = self._compare_victim_queues
         functions.handlers.append(EventHandler(allocate=self._task_allocated, deallocate=self._task_deallocated))
-
-    def on_session_close(self, session: VolcanoSession) -> None:
-        pass
 
     def _attributes(self, queue: QueueInfo) -> CapacityQueueAttributes:
         said = queue.queue
@@ -554,9 +549,7 @@ class CapacityPlugin:
         """True if the queue stays within its limit, and for some resource within what it or an ancestor deserves."""
         if not self.is_ready or queue.queue.state != OPEN_STATE:
             return False
-        request = Resource()
-        for task in tasks:
-            request.add(task.request)
+        request = Resource.sum(task.request for task in tasks)
         attr = self.queues.attributes[queue.uid]
         future = attr.allocated.copy().add(request)
         if future.exceeded_requested_names(attr.real_capability, request):

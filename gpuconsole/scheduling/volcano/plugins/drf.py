@@ -10,7 +10,7 @@ from gpuconsole.scheduling.volcano.api.queue import QueueInfo, dominant_share
 from gpuconsole.scheduling.volcano.api.resource import Resource
 from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUSES, TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
-from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import PERMIT, EventHandler, VictimsVote
 
 
@@ -123,7 +123,7 @@ SHARE_TOLERANCE = 0.000001
 """Shares that differ by no more are equal."""
 
 
-class DrfPlugin:
+class DrfPlugin(VolcanoPlugin):
     """drf plugin: jobs, and with hierarchy queues, with the smaller dominant share come first (Volcano 1.15)."""
 
     name: ClassVar[str] = "drf"
@@ -137,10 +137,8 @@ class DrfPlugin:
         self._session = session
         self.tree = DrfTree(session.total) if session.hierarchy_enabled(self.name) else None
         for job in session.jobs.values():
-            allocated = Resource()
-            for status in ALLOCATED_STATUSES:
-                for task in job.tasks_with_status(status).values():
-                    allocated.add(task.request)
+            tasks = (task for status in ALLOCATED_STATUSES for task in job.tasks_with_status(status).values())
+            allocated = Resource.sum(task.request for task in tasks)
             self._allocated[job.uid] = allocated
             self._update_share(job)
             if self.tree is not None:
@@ -153,9 +151,6 @@ class DrfPlugin:
             functions.queue_order[name] = self._compare_queues
             functions.reclaimable[name] = self._reclaimable
         functions.handlers.append(EventHandler(allocate=self._task_allocated, deallocate=self._task_deallocated))
-
-    def on_session_close(self, session: VolcanoSession) -> None:
-        pass
 
     def _update_share(self, job: JobInfo) -> None:
         self.shares[job.uid] = dominant_share(self._allocated[job.uid], self._session.total)

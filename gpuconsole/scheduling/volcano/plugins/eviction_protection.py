@@ -44,7 +44,7 @@ CRITICAL_CLASSES = frozenset(("system-cluster-critical", "system-node-critical")
 SYSTEM_NAMESPACE = "kube-system"
 
 
-class ConformancePlugin:
+class ConformancePlugin(VolcanoPlugin):
     """conformance plugin: protects critical pods and those in kube-system from eviction (Volcano 1.15)."""
 
     name: ClassVar[str] = "conformance"
@@ -56,9 +56,6 @@ class ConformancePlugin:
         functions, name = session.functions, self.name
         functions.preemptable[name] = functions.reclaimable[name] = _without_critical
         functions.unified_evictable[name] = _without_critical
-
-    def on_session_close(self, session: VolcanoSession) -> None:
-        pass
 
 
 def _without_critical(_: object, candidates: list[TaskInfo]) -> VictimsVote:

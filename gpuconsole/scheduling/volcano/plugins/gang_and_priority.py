@@ -10,7 +10,7 @@ from typing import ClassVar
 from gpuconsole.scheduling.volcano.api.job import Gang, JobInfo, SubJobInfo
 from gpuconsole.scheduling.volcano.api.task import ALLOCATED_STATUSES, TaskInfo, TaskStatus
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
-from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import (
     PERMIT,
     REJECT,
@@ -117,7 +117,7 @@ def _tasks_placed_in_trial(job: JobInfo) -> int:
     )
 
 
-class PriorityPlugin:
+class PriorityPlugin(VolcanoPlugin):
     """priority plugin: jobs and tasks of higher priority come first and preempt lower ones (Volcano 1.15)."""
 
     name: ClassVar[str] = "priority"
@@ -145,9 +145,6 @@ class PriorityPlugin:
         functions.preemptable[name] = less_important
         functions.unified_evictable[name] = evictable
         functions.job_starving[name] = _is_starving
-
-    def on_session_close(self, session: VolcanoSession) -> None:
-        pass
 
 
 def _compare_priority(left: JobInfo | SubJobInfo | TaskInfo, right: JobInfo | SubJobInfo | TaskInfo) -> int:

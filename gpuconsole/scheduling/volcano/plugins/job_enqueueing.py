@@ -21,7 +21,7 @@ OVERCOMMIT_FACTOR = 1.2
 """The default overcommit-factor, also used instead of a value below 1."""
 
 
-class OvercommitPlugin:
+class OvercommitPlugin(VolcanoPlugin):
     """overcommit plugin: enqueues jobs for slightly more than the cluster's capacity (Volcano 1.15)."""
 
     name: ClassVar[str] = "overcommit"
@@ -35,9 +35,7 @@ class OvercommitPlugin:
         """The minResources of enqueued jobs, and the part of those of running jobs that they have not used yet."""
 
     def on_session_open(self, session: VolcanoSession) -> None:
-        used = Resource()
-        for node in session.node_list:
-            used.add(node.used)
+        used = Resource.sum(node.used for node in session.node_list)
         self.idle = session.total.copy().multiply(self.factor).sub(used)
         for job in session.jobs.values():
             if job.phase == "Inqueue" and job.pod_group is not None and job.pod_group.min_resources is not None:
@@ -57,9 +55,6 @@ class OvercommitPlugin:
 
         session.functions.job_enqueueable[self.name] = enqueueable
         session.functions.job_enqueued[self.name] = self._enqueued
-
-    def on_session_close(self, session: VolcanoSession) -> None:
-        pass
 
     def _enqueued(self, job: JobInfo) -> None:
         if job.pod_group is not None and job.pod_group.min_resources is not None:

@@ -17,7 +17,7 @@ from gpuconsole.scheduling.volcano.api.resource import ZERO, Resource
 from gpuconsole.scheduling.volcano.api.task import TaskInfo
 from gpuconsole.scheduling.volcano.config import VolcanoArguments
 from gpuconsole.scheduling.volcano.plugins.job_enqueueing import overused_message
-from gpuconsole.scheduling.volcano.session import VolcanoSession
+from gpuconsole.scheduling.volcano.session import VolcanoPlugin, VolcanoSession
 from gpuconsole.scheduling.volcano.session_plugins import PERMIT, REJECT, EventHandler, VictimsVote
 
 OPEN_STATE = "Open"
@@ -47,7 +47,7 @@ class ProportionQueues:
         attr.share = dominant_share(attr.allocated, attr.deserved)
 
 
-class ProportionPlugin:
+class ProportionPlugin(VolcanoPlugin):
     """proportion plugin: divides the cluster among queues by weight, up to their requests (Volcano 1.15)."""
 
     name: ClassVar[str] = "proportion"
@@ -78,13 +78,8 @@ class ProportionPlugin:
             )
         )
 
-    def on_session_close(self, session: VolcanoSession) -> None:
-        pass
-
     def _count_jobs(self, session: VolcanoSession) -> None:
-        guaranteed = Resource()
-        for queue in session.queues.values():
-            guaranteed.add(Resource.from_amounts(queue.queue.guarantee))
+        guaranteed = Resource.sum(Resource.from_amounts(queue.queue.guarantee) for queue in session.queues.values())
         for job in session.jobs.values():
             queue = session.queues[job.queue]
             if queue.uid not in self.queues:
@@ -126,10 +121,7 @@ class ProportionPlugin:
         return queue.queue.state == OPEN_STATE and _stays_within_deserved(self.queues[queue.uid], request)
 
     def _preemptive(self, queue: QueueInfo, tasks: list[TaskInfo]) -> bool:
-        request = Resource()
-        for task in tasks:
-            request.add(task.request)
-        return self._may_allocate(queue, request)
+        return self._may_allocate(queue, Resource.sum(task.request for task in tasks))
 
     def _enqueueable(self, job: JobInfo) -> int:
         attr, queue = self.queues[job.queue], self._session.queues[job.queue]
