@@ -160,35 +160,29 @@ def reconcile_all(world: World) -> Steps[None]:
         if world.volcano_changes or world.volcano_requests:
             volcano_jobs.run_step(world)
             continue
-        if world.nodes_to_examine:
-            name = next(iter(world.nodes_to_examine))
-            del world.nodes_to_examine[name]
-            nodes.reconcile_node(world, name)
-            continue
-        if world.workloads_with_checks_due:
-            key = next(iter(world.workloads_with_checks_due))
-            del world.workloads_with_checks_due[key]
-            workload_controller.reconcile_checks(world, key)
-            continue
-        if world.families_to_reconcile:
-            key = next(iter(world.families_to_reconcile))
-            del world.families_to_reconcile[key]
-            workload_controller.reconcile_workload_variants(world, key)
-            continue
-        if world.creators_to_reconcile:
-            key = next(iter(world.creators_to_reconcile))
-            del world.creators_to_reconcile[key]
-            generators.reconcile_children(world, key)
-            continue
-        if not world.groups_to_reconcile:
-            admission_plugins.recount_quotas(world)
-            continue
-        key = next(iter(world.groups_to_reconcile))
-        del world.groups_to_reconcile[key]
-        group = world.groups.get(key)
-        if group is not None:
-            _reconcile_group(world, group)
-            yield
+        for queue, reconcile in (
+            (world.nodes_to_examine, nodes.reconcile_node),
+            (world.workloads_with_checks_due, workload_controller.reconcile_checks),
+            (world.families_to_reconcile, workload_controller.reconcile_workload_variants),
+            (world.creators_to_reconcile, generators.reconcile_children),
+        ):
+            if queue:
+                reconcile(world, _pop_first(queue))
+                break
+        else:
+            if not world.groups_to_reconcile:
+                admission_plugins.recount_quotas(world)
+                continue
+            group = world.groups.get(_pop_first(world.groups_to_reconcile))
+            if group is not None:
+                _reconcile_group(world, group)
+                yield
+
+
+def _pop_first(queue: dict[str, None]) -> str:
+    key = next(iter(queue))
+    del queue[key]
+    return key
 
 
 def recreation_backoff(failures: int) -> Span:
