@@ -204,15 +204,6 @@ def check_spark_application(document: Document, job: JobView, gates: Gates) -> I
             yield from check_bound(pods)
 
 
-def change_spark_application(
-    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
-) -> Iterator[FieldError]:
-    """Validate the update of a SparkApplication."""
-    if job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")):
-        yield from check_job_change(job, before, gates, default_queue=default_queue)
-        yield from check_spark_application(document, job, gates)
-
-
 def check_app_wrapper(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
     """Validate a new AppWrapper: its components, and the paths of their pod templates."""
     components = [one for one in entries(document, *_COMPONENTS) if isinstance(one, dict)]

@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from gpuconsole.model.apiserver.common_validation import NO_GATES, Gates
+from gpuconsole.model.apiserver.common_validation import NO_GATES, Gates, enabled
 from gpuconsole.model.apiserver.jobs import applications, webhooks
-from gpuconsole.model.apiserver.jobs.framework import Document, JobView, at, labels_of
+from gpuconsole.model.apiserver.jobs.framework import Document, JobView, at, check_job_change, labels_of
 from gpuconsole.model.apiserver.jobs.webhooks import defaulted, edited
 from gpuconsole.model.documents.findings import FieldError
 from gpuconsole.model.jobs.kubeflow import ALL, Replicas
@@ -57,6 +57,19 @@ def _kubeflow(replicas: Replicas) -> JobKind:
     )
 
 
+def _checked_if_managed(check: JobCreateCheck) -> JobUpdateCheck:
+    """The webhook for updates of a Ray or Spark job: the rules of new jobs, if Kueue manages, or managed, the job."""
+
+    def change(
+        document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
+    ) -> Iterator[FieldError]:
+        if job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")):
+            yield from check_job_change(job, before, gates, default_queue=default_queue)
+            yield from check(document, job, gates)
+
+    return change
+
+
 JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
     ("batch", "Job"): JobKind(
         version="batch/v1", check=webhooks.check, change=webhooks.check_change, takes_elastic=True
@@ -71,7 +84,7 @@ JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
     ("ray.io", "RayService"): JobKind(
         version="ray.io/v1",
         check=webhooks.check_ray_service,
-        change=webhooks.change_ray_service,
+        change=_checked_if_managed(webhooks.check_ray_service),
         suspend=("spec", "rayClusterConfig", "suspend"),
         takes_elastic=True,
     ),
@@ -88,12 +101,15 @@ JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
         suspend=None,
     ),
     ("ray.io", "RayJob"): JobKind(
-        version="ray.io/v1", check=webhooks.check_ray_job, change=webhooks.change_ray_job, takes_elastic=True
+        version="ray.io/v1",
+        check=webhooks.check_ray_job,
+        change=_checked_if_managed(webhooks.check_ray_job),
+        takes_elastic=True,
     ),
     ("sparkoperator.k8s.io", "SparkApplication"): JobKind(
         version="sparkoperator.k8s.io/v1beta2",
         check=applications.check_spark_application,
-        change=applications.change_spark_application,
+        change=_checked_if_managed(applications.check_spark_application),
         takes_elastic=True,
     ),
     ("workload.codeflare.dev", "AppWrapper"): JobKind(
@@ -103,7 +119,10 @@ JOB_KINDS: Mapping[tuple[str, str], JobKind] = {
     ),
     ("", "Pod"): JobKind(version="/v1", check=webhooks.check_pod, change=webhooks.change_pod),
     ("ray.io", "RayCluster"): JobKind(
-        version="ray.io/v1", check=webhooks.check_ray_cluster, change=webhooks.change_ray_cluster, takes_elastic=True
+        version="ray.io/v1",
+        check=webhooks.check_ray_cluster,
+        change=_checked_if_managed(webhooks.check_ray_cluster),
+        takes_elastic=True,
     ),
 }
 """(group, kind) → webhook settings."""

@@ -515,15 +515,6 @@ def check_cluster_spec(spec: object, job: JobView, path: Path) -> Iterator[Field
     yield from _check_groups_of_workers(entries(spec, "workerGroupSpecs"), path)
 
 
-def change_ray_service(
-    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
-) -> Iterator[FieldError]:
-    """Validate the update of a RayService."""
-    if _is_update_validated(job, before, gates):
-        yield from check_job_change(job, before, gates, default_queue=default_queue)
-        yield from check_ray_service(document, job, gates)
-
-
 def check_train_job(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
     """Validate a new TrainJob; its runtime's pods are unknown here."""
     yield from check_job(job, gates)
@@ -558,15 +549,6 @@ def _check_groups_of_workers(workers: Sequence[object], path: Path) -> Iterator[
             yield forbidden(where, f'"{_HEAD}" is reserved for the head group', "rename the group")
 
 
-def change_ray_cluster(
-    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
-) -> Iterator[FieldError]:
-    """Validate the update of a RayCluster."""
-    if _is_update_validated(job, before, gates):
-        yield from check_job_change(job, before, gates, default_queue=default_queue)
-        yield from check_ray_cluster(document, job, gates)
-
-
 def _check_scaling(spec: object, job: JobView, gates: Gates) -> Iterator[FieldError]:
     scales, path = at(spec, "enableInTreeAutoscaling") is True, ("spec", "enableInTreeAutoscaling")
     if not is_elastic(job, gates):
@@ -591,26 +573,12 @@ def _check_scaling(spec: object, job: JobView, gates: Gates) -> Iterator[FieldEr
         )
 
 
-def _is_update_validated(job: JobView, before: JobView, gates: Gates) -> bool:
-    """True if Kueue validates the update of a Ray job: it manages, or managed, the job."""
-    return bool(job.queue or (before.queue and enabled(gates, "ValidateRayAndSparkJobUpdates")))
-
-
 def check_ray_job(document: Document, job: JobView, gates: Gates) -> Iterator[FieldError]:
     """Validate a new or changed RayJob."""
     yield from check_job(job, gates)
     if enabled(gates, "TopologyAwareScheduling"):
         path: Path = ("spec", "rayClusterSpec")
         yield from _check_ray_topology(at(document, *path), gates, path)
-
-
-def change_ray_job(
-    document: Document, job: JobView, old: Document, before: JobView, gates: Gates, *, default_queue: bool
-) -> Iterator[FieldError]:
-    """Validate the update of a RayJob."""
-    if _is_update_validated(job, before, gates):
-        yield from check_job_change(job, before, gates, default_queue=default_queue)
-        yield from check_ray_job(document, job, gates)
 
 
 def _check_ray_topology(spec: object, gates: Gates, path: Path = ("spec",)) -> Iterator[FieldError]:
