@@ -18,6 +18,7 @@ from gpuconsole.store import recorder as history
 from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.store.retention import Deleted, planned, prune
 from gpuconsole.store.schema import open_for_reading, open_for_writing
+from tests.support.recorded_histories import event_count
 
 NOW = 20_000 * DAY
 SETTINGS = HistorySettings(raw_days=7, minutes_days=90, hours_days=730)
@@ -103,7 +104,7 @@ def test_the_totals_of_a_session_outlive_its_events(tmp_path: Path) -> None:
     live_history(path, [8])
     pruned(path)
     with closing(open_for_reading(path)) as db:
-        assert queries.count(db, 1) == 3
+        assert event_count(db, 1) == 3
         assert [lost.gpu_hours for lost in queries.losses(db, 1, 10).values()] == [1.0]
         assert queries.of_workload(db, 1, "team/always") == {}
 
