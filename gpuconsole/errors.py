@@ -10,6 +10,7 @@ ConsoleError                exit status 2: there is no answer
 ├── UnseenError             RBAC forbids reading what an answer depends on
 ├── TelemetryError          a source of telemetry is unreachable, or its response is unusable
 ├── HistoryError            the history in SQLite cannot be opened, read or written
+│   └── DamagedHistoryError a part of the history cannot be read
 ├── WorkerError             the worker process did not start, died, or timed out
 └── InputError              exit status 1: the input has errors
 """
@@ -65,6 +66,10 @@ class TelemetryError(ConsoleError):
 
 
 class HistoryError(ConsoleError):
+    pass
+
+
+class DamagedHistoryError(HistoryError):
     pass
 
 

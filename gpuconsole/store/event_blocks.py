@@ -22,7 +22,7 @@ from uuid import UUID
 
 import msgspec
 
-from gpuconsole.errors import HistoryError
+from gpuconsole.errors import DamagedHistoryError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import (
     CandidateVerdict,
@@ -430,8 +430,9 @@ class EventBlockReader:
             known = self._texts[number] = clean(str(row[0])) if row is not None else ""
         return known
 
-    def _damaged(self, n: int, error: Exception) -> HistoryError:
-        return HistoryError(f"event {n} of session {self._session} in the history is damaged: {clean(str(error))}")
+    def _damaged(self, n: int, error: Exception) -> DamagedHistoryError:
+        problem = clean(str(error))
+        return DamagedHistoryError(f"event {n} of session {self._session} in the history is damaged: {problem}")
 
     def _block(self, number: int) -> EventBlock | None:
         known = self._blocks.get(number)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.errors import HistoryError
+from gpuconsole.errors import DamagedHistoryError, HistoryError
 from gpuconsole.insight.cost.allocation import CostHour, CostOwner
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
@@ -285,7 +285,7 @@ def _costs(db: sqlite3.Connection, recording: int, rows: Sequence[tuple[Any, ...
     needed = {row[0] % MOST_OWNERS for row in rows}
     owners = dict(cost_owners(db, recording, needed))
     if lost := needed - owners.keys():
-        raise HistoryError(f"the history has costs of owner {min(lost)}, which is missing")
+        raise DamagedHistoryError(f"the history has costs of owner {min(lost)}, which is missing")
     found = []
     for owner, number, gpu_seconds, used, underutilized, lost_work, idle, system, saved, busy, measured in rows:
         one = CostHour(
@@ -322,7 +322,7 @@ def cost_owners(db: sqlite3.Connection, recording: int, numbers: Collection[int]
             fields = dict(zip(OWNER, (texts[value] for value in values), strict=True))
             yield number, msgspec.convert(fields, CostOwner)
         except msgspec.ValidationError as error:
-            raise HistoryError(f"owner {number} of costs in the history is damaged: {error}") from error
+            raise DamagedHistoryError(f"owner {number} of costs in the history is damaged: {error}") from error
 
 
 # A walk from block to block by its whole key: a range of starts would read the blocks of all series.
@@ -373,7 +373,7 @@ def samples(
     try:
         found = unpacked_samples(((start * HOUR, what, text, data) for start, what, text, data in rows), span)
     except ValueError as error:
-        raise HistoryError(f"time series of the history are damaged: {error}") from error
+        raise DamagedHistoryError(f"time series of the history are damaged: {error}") from error
     by_time = {one.time: one for one in (*found, *recent) if since <= one.time < until}
     return [by_time[time] for time in sorted(by_time)]
 
@@ -395,7 +395,7 @@ def _recent_samples(
     try:
         found = [unpacked_sample(data, kind, name) for (data,) in rows]
     except ValueError as error:
-        raise HistoryError(f"time series of the history are damaged: {error}") from error
+        raise DamagedHistoryError(f"time series of the history are damaged: {error}") from error
     return [one for one in found if one is not None]
 
 

@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.config import HistorySettings
-from gpuconsole.errors import HistoryError
+from gpuconsole.errors import DamagedHistoryError, HistoryError
 from gpuconsole.insight.cost.allocation import CostHour
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.estimates import KEPT, PastEstimate
@@ -128,7 +128,7 @@ def newest(db: sqlite3.Connection) -> Kept | None:
     try:
         unseen = msgspec.json.decode(row[3], type=tuple[str, ...]) if row[3] else ()
     except msgspec.DecodeError as error:
-        raise HistoryError(f"session {row[0]} of the history is damaged: {error}") from error
+        raise DamagedHistoryError(f"session {row[0]} of the history is damaged: {error}") from error
     return Kept(number=row[0], mode=row[1], source=clean(row[2]), last=int(row[4]), unseen=tuple(map(clean, unseen)))
 
 

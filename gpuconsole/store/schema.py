@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuconsole.errors import HistoryError
+from gpuconsole.errors import DamagedHistoryError, HistoryError
 from gpuconsole.model.clock import DAY
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.text import clean
@@ -313,7 +313,7 @@ def _old_event(row: tuple[Any, ...]) -> HistoryEvent:
         fields["choice"] = msgspec.json.decode(fields["choice"]) if fields["choice"] else None
         return msgspec.convert({**fields, "lost_unknown": bool(fields["lost_unknown"])}, HistoryEvent)
     except (msgspec.DecodeError, TypeError) as error:
-        raise HistoryError(f"line {row[0]} of the history is damaged: {clean(str(error))}") from error
+        raise DamagedHistoryError(f"line {row[0]} of the history is damaged: {clean(str(error))}") from error
 
 
 ELSEWHERE = "move the file, or set GPUCONSOLE_STATE_DIR to another folder"
@@ -351,6 +351,9 @@ def history_errors(path: Path) -> Iterator[None]:
     """Convert errors of this file to a HistoryError with the remedy."""
     try:
         yield
+    except DamagedHistoryError as error:
+        advice = f"`gpuconsole history check --history {path}` lists all damage"
+        raise HistoryError(f"{path}: {error}; {advice}; to record anew, {ELSEWHERE}") from error
     except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
         raise HistoryError(f"{path}: {problem}; {ELSEWHERE}") from error

@@ -167,6 +167,26 @@ def test_a_damaged_history_is_described_and_exits_with_1(gpuconsole: Line, file:
     assert answer["problem_count"] == len(answer["problems"]) >= 1
 
 
+@pytest.mark.parametrize(
+    ("command", "damage", "problem"),
+    [
+        ("cost", "delete from cost_owners", "the history has costs of owner 0, which is missing"),
+        ("report", "update recent_samples set data = x'00'", "time series of the history are damaged: "),
+        ("report", "update event_blocks set data = x'00'", "event 0 of session 1 in the history is damaged: "),
+    ],
+)
+def test_a_report_on_a_damaged_history_names_the_file_and_what_to_do(
+    gpuconsole: Line, file: Path, command: str, damage: str, problem: str
+) -> None:
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute(damage)
+    result = gpuconsole(command, "--history", file)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"gpuconsole: {file}: {problem}")
+    advice = "lists all damage; to record anew, move the file, or set GPUCONSOLE_STATE_DIR to another folder"
+    assert result.err.endswith(f"; `gpuconsole history check --history {file}` {advice}\n")
+
+
 def test_damaged_pages_are_a_problem_or_an_error_but_never_a_traceback(gpuconsole: Line, file: Path) -> None:
     whole = file.read_bytes()
     found = 0
