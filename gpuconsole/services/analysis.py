@@ -31,7 +31,7 @@ from gpuconsole.insight.forecast.forecast import WorkloadOutlook
 from gpuconsole.insight.pending.why import AdmissionView, Tried, rehearsal_of, rehearsal_on, trying, view_of, view_on
 from gpuconsole.insight.preemption.risk import Risk, eviction_risk_steps
 from gpuconsole.insight.whatif.plan import CapacityPlan, plan_steps
-from gpuconsole.insight.whatif.whatif import WhatIfProgress, what_if_steps
+from gpuconsole.insight.whatif.whatif import WhatIf, what_if_steps
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
@@ -145,7 +145,7 @@ class AnalysisService:
 
     def looks(
         self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
-    ) -> Iterator[WhatIfProgress]:
+    ) -> Iterator[Progress[WhatIf]]:
         """Try commands in a fork and compare the outcome with the baseline, or with that of other commands.
 
         `places` name each of them, for refusals. Each result blocks while it is computed, in the worker process if
@@ -156,7 +156,7 @@ class AnalysisService:
         self._decide()
         backend, live = self._forkable(), self._live
 
-        def here() -> Iterator[WhatIfProgress]:
+        def here() -> Iterator[Progress[WhatIf]]:
             found = live.snapshot() if live is not None else None
             return what_if_steps(backend.fork(), commands, horizon, against, places, found, clock=time.thread_time)
 
@@ -171,7 +171,7 @@ class AnalysisService:
         answer = self._from_worker(lambda worker, seen: (worker.scores(pod, seen),))
         return backend.fork().placement.scores(pod) if answer is None else answer[0]
 
-    def why(self, workload: str) -> Iterator[Tried]:
+    def why(self, workload: str) -> Iterator[Progress[Tried]]:
         """Explain why a workload is pending, then try suggestions in forks; each step yields the answer so far.
 
         Each step blocks, as those of `looks` do. The Kueue configuration of a recording is unknown: Kueue's defaults
@@ -179,7 +179,7 @@ class AnalysisService:
         """
         return self._pieces(lambda worker, seen: worker.why(workload, seen), lambda: self._why_here(workload))
 
-    def _why_here(self, workload: str) -> Iterator[Tried]:
+    def _why_here(self, workload: str) -> Iterator[Progress[Tried]]:
         backend, live = self._backend, self._live
         if live is not None or not isinstance(backend, Forkable):
             snapshot = self._newest() if live is None else live.snapshot()
@@ -212,7 +212,7 @@ class AnalysisService:
             ),
         )
 
-    def ahead(self, workload: str) -> Iterator[WorkloadOutlook]:
+    def ahead(self, workload: str) -> Iterator[Progress[WorkloadOutlook]]:
         """Estimate the start of a pending workload, or the preemption risk of a running one, by many simulation runs.
 
         Starts are calibrated with earlier estimates, and recorded for later ones. Result by result, as `looks`; no
@@ -221,20 +221,26 @@ class AnalysisService:
         if missing_for_forecast(self._newest(), *PLACES):
             return
         for piece in self._pieces(lambda worker, seen: worker.ahead(workload, seen), lambda: iter(())):
-            start = piece.eta.start if piece.eta is not None else None
-            if piece.eta is None or start is None:
+            found = piece.answer
+            if found is None or found.eta is None or found.eta.start is None:
                 yield piece
             else:
-                learned = self._estimates.take((start.as_past_estimate,), piece.time)
-                yield replace(piece, eta=corrected(piece.eta, learned, self._estimates.record(piece.time)))
+                learned = self._estimates.take((found.eta.start.as_past_estimate,), found.time)
+                eta = corrected(found.eta, learned, self._estimates.record(found.time))
+                yield replace(piece, answer=replace(found, eta=eta))
 
-    def outlook(self) -> Iterator[StartEstimates]:
+    def outlook(self) -> Iterator[Progress[StartEstimates]]:
         """Estimate the starts of all pending workloads, calibrated and recorded as by `ahead`; result by result."""
         if missing_for_forecast(self._newest(), *PLACES):
             return
         for piece in self._pieces(lambda worker, seen: worker.outlook(seen), lambda: iter(())):
-            past_estimates = [one.as_past_estimate for one in piece.estimates.values()]
-            yield calibrated(piece, self._estimates.take(past_estimates, piece.time)) if piece.whole else piece
+            found = piece.answer
+            if found is None:
+                yield piece
+            else:
+                past_estimates = [one.as_past_estimate for one in found.estimates.values()]
+                learned = self._estimates.take(past_estimates, found.time)
+                yield replace(piece, answer=calibrated(found, learned))
 
     def standing(self) -> AdmissionView:
         """Return the cluster as it is now: Snapshot, Kueue's queues and settings. May take long: call it in a thread.

@@ -141,13 +141,11 @@ class BackgroundEstimates:
         for starts in self._answers.outlook():
             if self._is_over():
                 return
-            if starts.whole:
-                self.starts = starts
-        for progress in self._answers.risk():
+            self.starts = starts.answer or self.starts
+        for risk in self._answers.risk():
             if self._is_over():
                 return
-            if progress.answer is not None:
-                self.risk = progress.answer
+            self.risk = risk.answer or self.risk
 
     def _is_over(self) -> bool:
         """True after `stop`, and without the worker process: this process must go on recording."""

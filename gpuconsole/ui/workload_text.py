@@ -20,6 +20,7 @@ from gpuconsole.insight.timeline import Moment
 from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.model.clock import DAY, Time, format_span
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, described
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -82,13 +83,13 @@ def pick_of(suggestion: Suggestion) -> str:
     return str(suggestion.steps)
 
 
-def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Painted]:
+def unblocking_lines(progress: Progress[Tried], snapshot: Snapshot, now: Time) -> Iterator[Painted]:
     """Return lines with the changes that would admit the workload, each tested in a fork, or the search's progress."""
-    if tried.suggestions is None:
+    tried = progress.answer
+    if tried is None or tried.suggestions is None:
         return
     yield BLANK
     yield heading("WOULD UNBLOCK")
-    search = tried.under_way
     found = iter(tried.suggestions.found)
     for mark, text in suggestion_texts(tried.why, tried.suggestions, snapshot):
         match mark:
@@ -96,11 +97,11 @@ def unblocking_lines(tried: Tried, snapshot: Snapshot, now: Time) -> Iterator[Pa
                 yield Pick(text_line("  ", ("✓ ", "good"), named(text)), pick_of(next(found)))
             case "⚠":
                 yield text_line("    ", ("⚠ ", "pending"), named(text))
-            case "" if search is None:
+            case "" if progress.last:
                 yield text_line("    ", named(text))
-    if search is not None:
-        done = f"{search.done} of {search.of} kinds done, {tried.suggestions.tried} changes tested"
-        yield text_line((f"  … testing {search.kind}: {done}", "pending"))
+    if not progress.last:
+        done = f"{progress.done} of {progress.total} kinds done, {tried.suggestions.tried} changes tested"
+        yield text_line((f"  … testing {progress.doing}: {done}", "pending"))
         return
     yield text_line((f"  {tried.suggestions.tried} changes tested, {fmt.since(now, tried.time)} ago", "dim"))
 
@@ -298,16 +299,17 @@ def state(facts: WorkloadFacts) -> Painted:
 
 def why_lines(
     facts: WorkloadFacts,
-    tried: Tried | None = None,
+    progress: Progress[Tried] | None = None,
     snapshot: Snapshot = EMPTY,
     note: str = "",
     ahead: WorkloadOutlook | None = None,
 ) -> list[Painted]:
     """Return lines why it is pending or where it runs, with the scheduler's message, estimates and timeline.
 
-    `tried` is the tested admission, which replaces the first explanation; `note` tells the state of the test.
+    `progress` has the tested admission, which replaces the first explanation; `note` tells the state of the test.
     """
     found = facts.explanation
+    tried = progress.answer if progress is not None else None
     lines = [
         heading("WHY"),
         text_line("  ", (named((tried.why.explanation if tried is not None else found).headline), "strong")),
@@ -324,8 +326,8 @@ def why_lines(
         lines.append(text_line((f"    {facts.standing}", "dim")))
     lines += forecast_lines(facts.forecast, facts.workload.key, facts.now)
     lines += _holders(found, facts.now)
-    if tried is not None and tried.suggestions is not None:
-        lines += unblocking_lines(tried, snapshot, facts.now)
+    if progress is not None and tried is not None and tried.suggestions is not None:
+        lines += unblocking_lines(progress, snapshot, facts.now)
     elif found.remedies:
         lines += [BLANK, heading("WOULD UNBLOCK")]
         lines += [

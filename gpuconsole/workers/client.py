@@ -26,7 +26,7 @@ from gpuconsole.insight.forecast.forecast import Forecast, WorkloadOutlook
 from gpuconsole.insight.pending.why import Tried
 from gpuconsole.insight.preemption.risk import Risk
 from gpuconsole.insight.whatif.plan import CapacityPlan
-from gpuconsole.insight.whatif.whatif import WhatIfProgress
+from gpuconsole.insight.whatif.whatif import WhatIf
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
@@ -368,7 +368,7 @@ class Worker(WorkerClient):
         against: Sequence[Command] = (),
         seen: ObservedCluster | None = None,
         places: Sequence[str] = (),
-    ) -> Iterator[WhatIfProgress]:
+    ) -> Iterator[Progress[WhatIf]]:
         """Compute a what-if, result by result, in the live cluster `seen` (None: in the replicated simulation).
 
         `commands` are compared with the commands `against`, or with the baseline if there are none. Other questions may
@@ -380,12 +380,12 @@ class Worker(WorkerClient):
             if reply.look.last:
                 return
 
-    def why(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[Tried]:
+    def why(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[Progress[Tried]]:
         """Explain why a workload is pending, and try suggestions, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskWhy(workload), seen):
             assert isinstance(reply, WhyReply)
             yield reply.tried
-            if reply.tried.under_way is None:
+            if reply.tried.last:
                 return
 
     def plan(
@@ -412,20 +412,20 @@ class Worker(WorkerClient):
         assert isinstance(reply, ScoresReply)
         return reply.table
 
-    def ahead(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[WorkloadOutlook]:
+    def ahead(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[Progress[WorkloadOutlook]]:
         """Estimate the start of a pending workload or the risk of a running one, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskOutlook(workload), seen):
             assert isinstance(reply, OutlookReply)
             yield reply.ahead
-            if reply.ahead.whole:
+            if reply.ahead.last:
                 return
 
-    def outlook(self, seen: ObservedCluster | None = None) -> Iterator[StartEstimates]:
+    def outlook(self, seen: ObservedCluster | None = None) -> Iterator[Progress[StartEstimates]]:
         """Compute the estimated starts of all pending workloads, as `looks`. Raises WorkerError."""
         for reply in self.pieces(AskStarts(), seen):
             assert isinstance(reply, StartsReply)
             yield reply.outlook
-            if reply.outlook.whole:
+            if reply.outlook.last:
                 return
 
     def forecast(

@@ -11,7 +11,7 @@ from gpuconsole.insight.forecast.forecast import Forecast, WorkloadOutlook
 from gpuconsole.insight.pending.why import Tried
 from gpuconsole.insight.preemption.risk import Risk
 from gpuconsole.insight.whatif.plan import CapacityPlan
-from gpuconsole.insight.whatif.whatif import WhatIfProgress
+from gpuconsole.insight.whatif.whatif import WhatIf
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
@@ -150,7 +150,7 @@ class Done(Struct, frozen=True, tag=True):
 class WhatIfReply(Struct, frozen=True, tag=True):
     """The next result of a what-if."""
 
-    look: WhatIfProgress
+    look: Progress[WhatIf]
 
 
 class ScoresReply(Struct, frozen=True, tag=True):
@@ -162,7 +162,7 @@ class ScoresReply(Struct, frozen=True, tag=True):
 class WhyReply(Struct, frozen=True, tag=True):
     """An explanation of a pending workload, with the suggestions tried so far."""
 
-    tried: Tried
+    tried: Progress[Tried]
 
 
 class PlanReply(Struct, frozen=True, tag=True):
@@ -180,13 +180,13 @@ class RiskReply(Struct, frozen=True, tag=True):
 class OutlookReply(Struct, frozen=True, tag=True):
     """The estimated start or the risk of one workload, as far as it is computed."""
 
-    ahead: WorkloadOutlook
+    ahead: Progress[WorkloadOutlook]
 
 
 class StartsReply(Struct, frozen=True, tag=True):
     """The estimated starts of pending workloads, as far as they are computed."""
 
-    outlook: StartEstimates
+    outlook: Progress[StartEstimates]
 
 
 class ForecastReply(Struct, frozen=True, tag=True):

@@ -20,7 +20,7 @@ from gpuconsole.insight.preemption.risk import eviction_risk_steps
 from gpuconsole.insight.whatif.plan import plan_steps
 from gpuconsole.insight.whatif.whatif import prepare, what_if_steps
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
-from gpuconsole.model.cooperative import Steps, run_to_end
+from gpuconsole.model.cooperative import Progress, Steps, run_to_end
 from gpuconsole.model.events import Applied, Event
 from gpuconsole.model.objects import TABLES, intern
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -142,7 +142,7 @@ class LiveReplica:
         """The forecast, and the differences from the previous one; see `ForecastChecker.look`."""
         return self._observer.look(self.snapshot, self._policy, assumed, unseen)
 
-    def why(self, workload: str) -> Iterator[Tried]:
+    def why(self, workload: str) -> Iterator[Progress[Tried]]:
         """Explain why a workload is pending, and try suggestions, in the current cluster without simulated decisions.
 
         Suggestions are tried in a fork, one per step; later changes do not affect the answer.

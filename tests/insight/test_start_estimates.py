@@ -4,6 +4,7 @@ from gpuconsole.insight.forecast.estimates import Calibration, StartEstimates, c
 from gpuconsole.insight.forecast.expected_start import expected_start
 from gpuconsole.model.clock import DAY, HOUR
 from gpuconsole.model.commands import Submit
+from gpuconsole.model.cooperative import Progress, complete_answer
 from tests.insight.test_eta import after, cluster, lasting
 
 
@@ -11,34 +12,33 @@ def test_everything_that_waits_is_foretold_by_the_same_runs() -> None:
     simulation = after(30, "1h")
     simulation.submit(Submit((lasting("later", "1h", created=simulation.now),)))
     *under_way, last = start_estimate_steps(simulation, runs=2, horizon=2 * HOUR)
-    assert [piece.whole for piece in under_way] == [False] * len(under_way)
+    assert [(piece.last, piece.answer) for piece in under_way] == [(False, None)] * len(under_way)
     assert under_way
-    assert last == StartEstimates(
+    assert last.answer == StartEstimates(
         time=simulation.now,
         estimates={
             key: found.start
             for key in ("a/next", "a/later")
             if (found := expected_start(simulation, key, runs=2, horizon=2 * HOUR)).start is not None
         },
-        whole=True,
     )
-    assert sorted(last.estimates) == ["a/later", "a/next"]
+    assert sorted(last.answer.estimates) == ["a/later", "a/next"]
 
 
 def test_where_nothing_waits_nothing_is_run() -> None:
     simulation = cluster()
-    assert list(start_estimate_steps(simulation)) == [StartEstimates(time=simulation.now, whole=True)]
+    assert list(start_estimate_steps(simulation)) == [Progress(answer=StartEstimates(time=simulation.now), last=True)]
 
 
 def test_as_long_as_no_work_has_ended_nothing_is_foretold() -> None:
     simulation = cluster()
     for name in ("runs", "waits"):
         simulation.submit(Submit((lasting(name, "1h", created=simulation.now),)))
-    assert list(start_estimate_steps(simulation)) == [StartEstimates(time=simulation.now, whole=True)]
+    assert list(start_estimate_steps(simulation)) == [Progress(answer=StartEstimates(time=simulation.now), last=True)]
 
 
 def test_all_estimates_are_stretched_alike() -> None:
-    *_, last = start_estimate_steps(after(30, "1h"), runs=2, horizon=DAY)
+    last = complete_answer(start_estimate_steps(after(30, "1h"), runs=2, horizon=DAY))
     wider = calibrated(last, Calibration(2.0, 10, 30)).estimates["a/next"]
     assert (wider.calibrated_by, wider.raw) == (30, last.estimates["a/next"].raw)
     assert wider.interval.first < wider.raw.first <= wider.raw.last < wider.interval.last

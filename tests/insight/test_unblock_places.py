@@ -26,6 +26,7 @@ from gpuconsole.insight.unblock.placement_trial import PlacementTrial
 from gpuconsole.insight.unblock.search import Suggestions, placement_suggestion_steps
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Cordon, SetTaint, Submit
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.manifests import decode_objects
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.sim.engine import Simulation
@@ -123,10 +124,9 @@ def kai_queue(name: str, **spec: str) -> dict[str, Any]:
 
 
 def found(simulation: Simulation, key: str) -> list[tuple[Step, ...]]:
-    *_, last = placement_suggestion_steps(simulation, key)
-    assert last.under_way is None
-    assert last.so_far.complete
-    return [one.steps for one in last.so_far.found]
+    found = complete_answer(placement_suggestion_steps(simulation, key))
+    assert found.complete
+    return [one.steps for one in found.found]
 
 
 GANGS: dict[str, tuple[Callable[[], Simulation], str, list[tuple[Step, ...]]]] = {
@@ -226,8 +226,8 @@ def test_a_selector_that_no_node_has_is_left_out() -> None:
 
 def test_who_starts_within_a_minute_needs_nothing() -> None:
     simulation = cluster({}, torch("runs", 2))
-    *_, last = placement_suggestion_steps(simulation, "PyTorchJob/default/runs")
-    assert last.so_far == Suggestions(admitted_anyway=True, tried=1)
+    found = complete_answer(placement_suggestion_steps(simulation, "PyTorchJob/default/runs"))
+    assert found == Suggestions(admitted_anyway=True, tried=1)
 
 
 def test_the_bound_on_what_is_tried_is_told() -> None:

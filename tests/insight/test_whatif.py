@@ -395,14 +395,14 @@ def test_the_first_look_has_what_the_next_cycle_brings_and_the_last_one_everythi
     assert first is not None
     assert last is not None
 
-    assert (found[0].reached, first.horizon, [victim.workload for victim in first.evictions]) == (
+    assert (found[0].done, first.horizon, [victim.workload for victim in first.evictions]) == (
         0,
         NOW,
         ["research/rlhf"],
     )
-    assert (found[-1].reached, last) == (HOUR, ask(Submit((SERVE_2,))))
+    assert (found[-1].done, last) == (HOUR, ask(Submit((SERVE_2,))))
     assert [look.answer for look in found[1:-1]] == [None] * (len(found) - 2)
-    assert [look.reached for look in found] == sorted(look.reached for look in found)
+    assert [look.done for look in found] == sorted(look.done for look in found)
 
 
 def test_two_lists_of_changes_are_held_against_each_other() -> None:

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from gpuconsole.cli.whatif import as_body, as_text
 from gpuconsole.insight.whatif.answer import TimeRange, in_runs, verdict
 from gpuconsole.insight.whatif.futures import FutureEvents
-from gpuconsole.insight.whatif.whatif import RUNS, StartShift, WhatIf, unexplained, what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import (
+    OTHER_LATENCIES,
+    RUNS,
+    StartShift,
+    WhatIf,
+    unexplained,
+    what_if,
+    what_if_steps,
+)
 from gpuconsole.model.clock import HOUR, MILLISECOND, MINUTE, SECOND, Span, format_tenths
 from gpuconsole.model.commands import Command, Drain, Later, SetActive, SetPriority, Submit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -52,7 +60,7 @@ def asked(
 def test_without_latencies_there_is_one_run_and_no_range() -> None:
     seen = list(what_if_steps(borrowed("guest", latencies=None), (Submit((owner(),)),), 10 * MINUTE))
     answer = what_if(seen)
-    assert [look.other_runs for look in seen] == [None] * len(seen)
+    assert all(look.doing != OTHER_LATENCIES for look in seen)
     assert (answer.runs, answer.varying_victims) == (1, ())
     assert [(one.admitted_range, one.started_range) for one in answer.outcomes] == [(None, None)]
     assert " starts in 30s; preempts red/job-guest" in verdict(answer)
@@ -97,7 +105,8 @@ def test_the_whole_answer_comes_before_the_ranges() -> None:
     *_, whole, last = what_if_steps(borrowed("guest"), (Submit((owner(),)),), 10 * MINUTE, clock=lambda: 0.0)
     assert whole.answer is not None
     assert last.answer is not None
-    assert (whole.other_runs, whole.last, last.last, whole.reached) == (0, False, True, 10 * MINUTE)
+    assert (whole.doing, whole.done, whole.total, whole.last) == (OTHER_LATENCIES, 0, RUNS, False)
+    assert (last.done, last.last) == (10 * MINUTE, True)
     assert whole.answer.evictions == last.answer.evictions
     assert [one.admitted for one in whole.answer.outcomes] == [one.admitted for one in last.answer.outcomes]
 
@@ -118,7 +127,7 @@ def test_work_that_runs_already_needs_no_other_run() -> None:
     running = next(iter(simulation.snapshot().workloads.all()))
     for command in (SetPriority(running.key, 1000), Drain("n1")):
         seen = list(what_if_steps(simulation, (command,), MINUTE, clock=lambda: 0.0))
-        assert all(look.other_runs is None for look in seen)
+        assert all(look.doing != OTHER_LATENCIES for look in seen)
         assert what_if(seen).runs == 1
 
 

@@ -11,9 +11,10 @@ from unittest.mock import patch
 import pytest
 
 from gpuconsole.insight.whatif.futures import Future, FutureRunner
-from gpuconsole.insight.whatif.whatif import WhatIfProgress, what_if_steps
+from gpuconsole.insight.whatif.whatif import WhatIf, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.model.commands import Command, Drain, FailNode, Later, SetPriority, SetQuota, Submit
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.resources import GPU
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
@@ -44,7 +45,7 @@ def _work(number: int) -> Workload:
     return workload(f"w{number}", ("red", "blue")[number % 2], gpus=1 + number % 4, duration=f"{7 + 5 * number}m")
 
 
-def asked(commands: Sequence[Command], against: Sequence[Command], *, apart: bool) -> list[WhatIfProgress]:
+def asked(commands: Sequence[Command], against: Sequence[Command], *, apart: bool) -> list[Progress[WhatIf]]:
     made: list[ForkedFuture] = []
     found = []
     for look in what_if_steps(
@@ -77,7 +78,7 @@ def lost_on_its_way() -> None:
         crowd(), CHANGES["another quota"], HOUR, elsewhere=lambda one, end: _made(one, end, made)
     ):
         there.append(look)
-        if look.reached == 15 * MINUTE and made[0].process is not None:
+        if look.done == 15 * MINUTE and made[0].process is not None:
             os.kill(made[0].process, signal.SIGKILL)
     assert there == here
 

@@ -300,7 +300,7 @@ def test_estimated_starts_have_the_bounds_of_their_interval(console: Console) ->
         interval=interval,
     )
     gone = Estimate(**{name: getattr(known, name) for name in Estimate.__struct_fields__} | {"workload": "no/more"})
-    estimates = _Estimates(StartEstimates(time=NOW, estimates={key: known, "no/more": gone}, whole=True))
+    estimates = _Estimates(StartEstimates(time=NOW, estimates={key: known, "no/more": gone}))
     found = values(
         collector(console, estimates=estimates),
         "gpuconsole_workload_estimated_start_timestamp_seconds",

@@ -8,10 +8,10 @@ import pytest
 
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import WorkerError
-from gpuconsole.insight.forecast.estimates import StartEstimates, start_estimate_steps
+from gpuconsole.insight.forecast.estimates import start_estimate_steps
 from gpuconsole.insight.forecast.forecast import outlook_steps
 from gpuconsole.insight.pending.reasons import PendingReason
-from gpuconsole.insight.pending.why import Tried, rehearsal_of, trying
+from gpuconsole.insight.pending.why import rehearsal_of, trying
 from gpuconsole.insight.preemption.risk import eviction_risk_steps
 from gpuconsole.insight.whatif.plan import plan, plan_steps
 from gpuconsole.insight.whatif.whatif import what_if, what_if_steps
@@ -89,14 +89,14 @@ def test_it_says_why_something_waits_as_the_simulation_itself_would(beside: Besi
     snapshot = fork.snapshot()
     key = next(workload.key for workload in snapshot.workloads.all() if workload.owner.endswith("/much"))
     pieces = list(beside.console.answers.why(key))
-    answer = pieces[-1]
     assert pieces == list(trying(snapshot, rehearsal_of(fork, snapshot), key, lambda: fork))
-    under_way = [piece.under_way for piece in pieces if piece.under_way is not None]
-    assert [(one.kind, one.done) for one in under_way[:2]] == [
+    assert [(one.doing, one.done) for one in pieces[:2]] == [
         ("stopped objects and namespaces", 0),
         ("end of other workloads", 1),
     ]
-    assert answer.under_way is None
+    assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    answer = pieces[-1].answer
+    assert answer is not None
     assert answer.why.code is PendingReason.EXCEEDS_MAX
     assert answer.suggestions is not None
     assert answer.suggestions.found
@@ -109,7 +109,7 @@ def test_it_says_when_something_starts_as_the_simulation_itself_would(beside: Be
     keys = [workload.key for workload in fork.snapshot().workloads.all()]
     answers = {key: list(beside.console.answers.ahead(key))[-1] for key in keys}
     assert answers == {key: list(outlook_steps(fork, key))[-1] for key in keys}
-    assert any(answer.runs for answer in answers.values())
+    assert any(piece.answer is not None and piece.answer.runs for piece in answers.values())
 
 
 def test_it_says_when_all_that_waits_starts_as_the_simulation_itself_would(beside: Beside) -> None:
@@ -117,7 +117,9 @@ def test_it_says_when_all_that_waits_starts_as_the_simulation_itself_would(besid
     beside.console.tick(0.7)  # By then work has ended.
     pieces = list(beside.console.answers.outlook())
     assert pieces == list(start_estimate_steps(beside.backend.fork()))
-    assert ([piece.whole for piece in pieces[-2:]], len(pieces[-1].estimates) > 1) == ([False, True], True)
+    assert [piece.last for piece in pieces[-2:]] == [False, True]
+    assert pieces[-1].answer is not None
+    assert len(pieces[-1].answer.estimates) > 1
 
 
 def test_it_foretells_risks_run_by_run_as_the_simulation_itself_would(beside: Beside) -> None:
@@ -183,14 +185,14 @@ def test_what_somebody_waits_for_comes_before_when_things_start(
     beside.console.tick(0.7)
     key = next(workload.key for workload in beside.console.snapshot.workloads.all() if not workload.reserved)
     answer = beside.worker.why(key)
-    came: list[object] = [next(answer)]
-    column = threading.Thread(target=lambda: came.extend(beside.worker.outlook()))
+    next(answer)
+    came: list[str] = []
+    column = threading.Thread(target=lambda: came.extend("starts" for _ in beside.worker.outlook()))
     column.start()
-    came += answer
+    came.extend("why" for _ in answer)
     column.join()
-    kinds = [type(one) for one in came]
-    assert kinds == sorted(kinds, key=lambda kind: kind is StartEstimates)
-    assert {*kinds} == {Tried, StartEstimates}
+    assert came == sorted(came, reverse=True)
+    assert {*came} == {"why", "starts"}
 
 
 def test_a_replica_that_went_its_own_way_starts_anew(beside: Beside) -> None:

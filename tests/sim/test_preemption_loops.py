@@ -73,4 +73,4 @@ def test_a_scheduler_that_evicts_what_it_has_just_bound_does_not_stop_the_clock(
     simulation = random_places(seed)
     for key in waiting(simulation):
         *_, last = placement_suggestion_steps(simulation, key)
-        assert last.so_far is not None
+        assert last.answer is not None

@@ -21,6 +21,7 @@ from gpuconsole.insight.unblock.admission_trial import dominant_blocker
 from gpuconsole.insight.unblock.changes import Step, apply_change, reductions
 from gpuconsole.insight.unblock.placement_trial import PlacementTrial
 from gpuconsole.insight.unblock.search import Suggestions, placement_suggestion_steps, suggestion_steps
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.messages import paths_in, rule_in
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
@@ -129,8 +130,7 @@ def scored(folder: Path, chosen: str = "") -> Iterator[Family]:
 
 def suggest(rehearsal: AdmissionSimulator, key: str, classes: Iterable[WorkloadPriorityClass] = ()) -> Suggestions:
     """What a whole search finds."""
-    *_, last = suggestion_steps(rehearsal, key, classes)
-    return last.so_far
+    return complete_answer(suggestion_steps(rehearsal, key, classes))
 
 
 class States:
@@ -168,8 +168,8 @@ class States:
         if not keys:
             return
         key = keys[seed % len(keys)]
-        *_, last = placement_suggestion_steps(simulation, key)
-        found, trial = last.so_far, PlacementTrial(simulation, key, most_tries=10_000)
+        found = complete_answer(placement_suggestion_steps(simulation, key))
+        trial = PlacementTrial(simulation, key, most_tries=10_000)
         self.asked += 1
         self.helped += bool(found.found) or found.admitted_anyway
         for suggestion in found.found:

@@ -27,7 +27,7 @@ FOUND = Estimate(
     interval=Interval(START + 65 * MINUTE, START + 150 * MINUTE),
 )
 SOON = replace(FOUND, workload="a/soon", median=START + MINUTE)
-OUTLOOK = StartEstimates(time=START, estimates={"a/w": FOUND, "a/soon": SOON}, whole=True)
+OUTLOOK = StartEstimates(time=START, estimates={"a/w": FOUND, "a/soon": SOON})
 WAITS, RUNS, UNKNOWN = waiting("w", "a/lq", 8), running("w", "a/lq", 8, "a"), waiting("unknown", "a/lq", 8)
 
 

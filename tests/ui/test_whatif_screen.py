@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.cli.whatif import changes_in
-from gpuconsole.insight.whatif.whatif import WhatIfProgress
+from gpuconsole.insight.whatif.whatif import OTHER_LATENCIES, WhatIf
 from gpuconsole.model.clock import HOUR, MINUTE, Span
 from gpuconsole.model.commands import Command, Copy, FailNode, Later, SetWeight, Submit
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.workloads import Workload
 from gpuconsole.services.analysis import AnalysisService
@@ -166,7 +167,7 @@ class SlowAnswers(AnalysisService):
 
     def looks(
         self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
-    ) -> Iterator[WhatIfProgress]:
+    ) -> Iterator[Progress[WhatIf]]:
         self.released.wait(10)
         return super().looks(commands, horizon, against, places)
 
@@ -376,7 +377,7 @@ class FirstLook(AnalysisService):
 
     def looks(
         self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
-    ) -> Iterator[WhatIfProgress]:
+    ) -> Iterator[Progress[WhatIf]]:
         for look in super().looks(commands, horizon, against, places):
             yield look
             self.released.wait(10)
@@ -389,10 +390,10 @@ class UpToOtherRuns(AnalysisService):
 
     def looks(
         self, commands: Sequence[Command], horizon: Span, against: Sequence[Command] = (), places: Sequence[str] = ()
-    ) -> Iterator[WhatIfProgress]:
+    ) -> Iterator[Progress[WhatIf]]:
         for look in super().looks(commands, horizon, against, places):
             yield look
-            if look.other_runs is not None:
+            if look.doing == OTHER_LATENCIES:
                 self.released.wait(10)
 
 

@@ -21,7 +21,8 @@ def test_each_flavor_that_lacks_something_has_its_arithmetic() -> None:
         ]
     )
     (first, *_) = trying(snapshot, rehearsal_on(snapshot, DEFAULT), "ns/new")
-    told = [plain(row).strip() for row in tried_lines(first)]
+    assert first.answer is not None
+    told = [plain(row).strip() for row in tried_lines(first.answer)]
     assert [text for text in told if "needs" in text] == [
         "h100 nvidia.com/gpu: needs 4, available 3, maximum capacity 3 · 1 more needed, limited by ClusterQueue q",
         "a100 nvidia.com/gpu: needs 4, available 2, maximum capacity 2 · 2 more needed, limited by ClusterQueue q",

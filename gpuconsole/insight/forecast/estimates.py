@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.forecast.eta import SimulatedStarts, began, start_steps, workload_history
 from gpuconsole.model.clock import DAY, MINUTE, Span, Time
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import WorkloadPhase, phase
 
@@ -274,15 +275,13 @@ class StartEstimates(Struct, frozen=True, kw_only=True):
 
     time: Time = 0
     estimates: Mapping[str, Estimate] = {}
-    """Empty until the runs end."""
-    whole: bool = False
-    """True once the runs have ended."""
+    """Empty until some work has finished, because run times are unknown."""
 
 
 def start_estimate_steps(
     simulation: "Simulation", *, runs: int = RUNS, seed: int = 0, horizon: Span = DAY
-) -> Iterator[StartEstimates]:
-    """Estimate the start of all pending workloads, as an iterator; to cancel, stop iterating.
+) -> Iterator[Progress[StartEstimates]]:
+    """Estimate the start of all pending workloads, as an iterator, with the number of complete runs.
 
     There are no estimates until some work has finished, because run times are unknown. The simulation is not modified,
     and must not advance in the meantime.
@@ -295,11 +294,14 @@ def start_estimate_steps(
     ]
     known = workload_history(snapshot)
     if not keys or not any(run.ended for run in known.runs):
-        yield StartEstimates(time=snapshot.time, whole=True)
+        yield Progress(answer=StartEstimates(time=snapshot.time), last=True)
         return
     for piece in start_steps(simulation, keys, known, runs=runs, seed=seed, horizon=horizon):
-        estimates = {key: estimate(found) for key, found in (piece.starts or {}).items()}
-        yield StartEstimates(time=snapshot.time, estimates=estimates, whole=piece.starts is not None)
+        found = None
+        if piece.answer is not None:
+            estimates = {key: estimate(starts) for key, starts in piece.answer.items()}
+            found = StartEstimates(time=snapshot.time, estimates=estimates)
+        yield Progress(done=piece.done, total=piece.total, answer=found, last=piece.last)
 
 
 def calibrated(found: StartEstimates, learned: Calibration) -> StartEstimates:

@@ -19,6 +19,7 @@ from gpuconsole.insight.index.pods import pods_by_node
 from gpuconsole.insight.index.unqueued_work import pods_of
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Span, Time
 from gpuconsole.model.commands import Submit
+from gpuconsole.model.cooperative import Progress, complete_answer
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import CronRules, Job
 from gpuconsole.model.snapshot import Snapshot
@@ -246,14 +247,6 @@ class SimulatedStarts(Struct, frozen=True, kw_only=True):
         return sum(start is not None and start <= time for start in self.times) / len(self.times)
 
 
-class StartsProgress(Struct, frozen=True, kw_only=True):
-    """Progress of simulated starts: the number of complete runs, and in the end the result."""
-
-    runs: int
-    starts: Mapping[str, SimulatedStarts] | None = None
-    """The result, once all runs are complete."""
-
-
 def starts(
     simulation: "Simulation", workloads: Collection[str], known: WorkloadHistory, *, runs: int, seed: int, horizon: Span
 ) -> Mapping[str, SimulatedStarts]:
@@ -261,15 +254,13 @@ def starts(
 
     The simulation is not modified. The same seed gives the same runs.
     """
-    *_, last = start_steps(simulation, workloads, known, runs=runs, seed=seed, horizon=horizon)
-    assert last.starts is not None
-    return last.starts
+    return complete_answer(start_steps(simulation, workloads, known, runs=runs, seed=seed, horizon=horizon))
 
 
 def start_steps(
     simulation: "Simulation", workloads: Collection[str], known: WorkloadHistory, *, runs: int, seed: int, horizon: Span
-) -> Iterator[StartsProgress]:
-    """`starts` as an iterator; to cancel, stop iterating. The simulation must not advance in the meantime.
+) -> Iterator[Progress[Mapping[str, SimulatedStarts]]]:
+    """`starts` as an iterator, with the number of complete runs. The simulation must not advance in the meantime.
 
     Partially scheduled work starts when its other pods have nodes.
     """
@@ -297,7 +288,7 @@ def start_steps(
                     came.setdefault(key, line.time)
             if len(came) == len(found):
                 break
-            yield StartsProgress(runs=number)
+            yield Progress(done=number, total=runs)
         for key, time in came.items():
             found[key].append(time)
     starts_so_far = {
@@ -310,7 +301,7 @@ def start_steps(
         )
         for key, times in found.items()
     }
-    yield StartsProgress(runs=runs, starts=starts_so_far)
+    yield Progress(done=runs, total=runs, answer=starts_so_far, last=True)
 
 
 class _Part(Struct, frozen=True):

@@ -27,6 +27,7 @@ from gpuconsole.insight.pending.shortage import PendingExplanation
 from gpuconsole.insight.pending.why import PLACES
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import HOUR, Span, Time, format_span
+from gpuconsole.model.cooperative import Progress, complete_answer
 from gpuconsole.model.devices import WHOLE_GPU, in_one_unit
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.queues import LocalQueue
@@ -126,8 +127,7 @@ def expected_start(
     history add run times of deleted work. The simulation is not modified; the same seed gives the same answer. Raises
     KeyError if there is no such workload.
     """
-    *_, last = expected_start_steps(simulation, workload, lines, runs=runs, seed=seed, horizon=horizon)
-    return last
+    return complete_answer(expected_start_steps(simulation, workload, lines, runs=runs, seed=seed, horizon=horizon))
 
 
 def expected_start_steps(
@@ -138,20 +138,20 @@ def expected_start_steps(
     runs: int = RUNS,
     seed: int = 0,
     horizon: Span = HORIZON,
-) -> Iterator[Eta]:
-    """`expected_start` as an iterator whose last item has the start; to cancel, stop iterating."""
+) -> Iterator[Progress[Eta]]:
+    """`expected_start` as an iterator, with the number of complete runs."""
     snapshot = simulation.snapshot()
     answer, explanation = current_position(snapshot, workload), explain(snapshot, workload)
     if not waits(answer, explanation):
-        yield answer
+        yield Progress(answer=answer, last=True)
         return
     known = workload_history(snapshot, lines)
     for piece in start_steps(simulation, (workload,), known, runs=runs, seed=seed, horizon=horizon):
-        if piece.starts is None:
-            yield answer
-        else:
+        found = None
+        if piece.answer is not None:
             taken = assumptions(known, simulation)
-            yield _answered(answer, known, piece.starts[workload], snapshot, explanation, taken)
+            found = _answered(answer, known, piece.answer[workload], snapshot, explanation, taken)
+        yield Progress(done=piece.done, total=piece.total, answer=found, last=piece.last)
 
 
 def current_position(snapshot: Snapshot, workload: str) -> Eta:

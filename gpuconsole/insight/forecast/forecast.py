@@ -24,6 +24,7 @@ from gpuconsole.insight.pending.why import AdmissionView, view_on
 from gpuconsole.insight.preemption.risk import EFFORT, HORIZON, WorkloadRisk, eviction_risk_steps
 from gpuconsole.model.clock import DAY, Time
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.events import Admit, Applied, Deleted, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.objects import TABLES
@@ -545,19 +546,17 @@ class WorkloadOutlook(Struct, frozen=True, kw_only=True):
     runs: int
     eta: Eta | None = None
     risk: WorkloadRisk | None = field(default=None, name="danger")
-    whole: bool = True
-    """False until the runs end."""
 
 
 def outlook_steps(
     simulation: "Simulation", workload: str, *, runs: int = RUNS, seed: int = 0, found: Snapshot | None = None
-) -> Iterator[WorkloadOutlook]:
+) -> Iterator[Progress[WorkloadOutlook]]:
     """Forecast one workload: the start of a pending one, the preemption risk of an admitted one.
 
-    Each answer is better than the one before; to cancel, stop iterating. The simulation is not modified, and must not
-    advance in the meantime. A workload that does not exist, or that is neither pending nor admitted, gets an empty
-    answer. `found` is the live or saved cluster that the simulation started from, if any; running work is read from it,
-    as in `risk`.
+    The progress is the number of complete runs; only the last item has an answer. The simulation is not modified, and
+    must not advance in the meantime. A workload that does not exist, or that is neither pending nor admitted, gets an
+    empty answer. `found` is the live or saved cluster that the simulation started from, if any; running work is read
+    from it, as in `risk`.
     """
     now = simulation.now
     nothing = WorkloadOutlook(time=now, until=now, runs=0)
@@ -567,21 +566,20 @@ def outlook_steps(
         standing = view_on(found, simulation.policy) if found is not None else None
         yield from _risk_steps(simulation, workload, runs, seed, standing)
     elif subject is not None and phase(subject) in (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED):
-        for answer in expected_start_steps(simulation, workload, runs=runs, seed=seed, horizon=DAY):
-            whole = answer.start is not None
-            yield replace(nothing, until=now + DAY, runs=runs, eta=answer if whole else None, whole=whole)
+        for piece in expected_start_steps(simulation, workload, runs=runs, seed=seed, horizon=DAY):
+            outlook = replace(nothing, until=now + DAY, runs=runs, eta=piece.answer) if piece.last else None
+            yield Progress(done=piece.done, total=piece.total, answer=outlook, last=piece.last)
     else:
-        yield nothing
+        yield Progress(answer=nothing, last=True)
 
 
 def _risk_steps(
     simulation: "Simulation", workload: str, runs: int, seed: int, found: AdmissionView | None
-) -> Iterator[WorkloadOutlook]:
+) -> Iterator[Progress[WorkloadOutlook]]:
     now = simulation.now
     for piece in eviction_risk_steps(simulation, runs=runs, seed=seed, horizon=HORIZON, found=found, effort=_EFFORT):
-        until = piece.answer.horizon if piece.answer is not None else now + HORIZON
-        workload_risks = piece.answer.workloads if piece.answer is not None else ()
-        workload_risk = next((one for one in workload_risks if one.workload == workload), None)
-        yield WorkloadOutlook(
-            time=now, until=until, runs=piece.done, risk=workload_risk if piece.last else None, whole=piece.last
-        )
+        outlook = None
+        if piece.answer is not None and piece.last:
+            own = next((one for one in piece.answer.workloads if one.workload == workload), None)
+            outlook = WorkloadOutlook(time=now, until=piece.answer.horizon, runs=piece.done, risk=own)
+        yield Progress(doing=piece.doing, done=piece.done, total=piece.total, answer=outlook, last=piece.last)

@@ -28,13 +28,12 @@ from gpuconsole.insight.unblock.placement_trial import (
     placement_check,
 )
 from gpuconsole.insight.unblock.search import (
-    SearchProgress,
     Suggestions,
-    SuggestionSearch,
     placement_suggestion_steps,
     suggestion_steps,
 )
 from gpuconsole.model.clock import Time, format_span
+from gpuconsole.model.cooperative import Progress, complete_answer
 from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -341,13 +340,11 @@ class Tried(Struct, frozen=True, kw_only=True):
     time: Time
     why: WhyPending
     suggestions: Suggestions | None = None
-    under_way: SearchProgress | None = None
-    """Progress of the search for suggestions; None if it is over."""
 
 
 def trying(
     snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
-) -> Iterator[Tried]:
+) -> Iterator[Progress[Tried]]:
     """Yield the answer to why a workload is pending, with more and more suggestions; the last is complete.
 
     `rehearsal` is the admission state to try changes on (`rehearsal_on`); `simulating` gives a simulation to schedule
@@ -357,17 +354,17 @@ def trying(
     searched = False
     for look in _searches(snapshot, rehearsal, answer, simulating):
         searched = True
-        yield Tried(time=snapshot.time, why=answer, suggestions=look.so_far, under_way=look.under_way)
+        so_far = Tried(time=snapshot.time, why=answer, suggestions=look.answer)
+        yield Progress(doing=look.doing, done=look.done, total=look.total, answer=so_far, last=look.last)
     if not searched:
-        yield Tried(time=snapshot.time, why=answer)
+        yield Progress(answer=Tried(time=snapshot.time, why=answer), last=True)
 
 
 def tried(
     snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
 ) -> Tried:
     """Return the answer of `trying` with all suggestions; this may take seconds on a large cluster."""
-    *_, last = trying(snapshot, rehearsal, key, simulating)
-    return last
+    return complete_answer(trying(snapshot, rehearsal, key, simulating))
 
 
 def rehearsal_of(simulation: "Simulation", snapshot: Snapshot) -> AdmissionSimulator | None:
@@ -424,7 +421,7 @@ def unblocking(
     """Return changes that unblock the workload of `answer`; None if no change that can be tried would."""
     last = None
     for look in _searches(snapshot, rehearsal, answer, simulating):
-        last = look.so_far
+        last = look.answer
     return last
 
 
@@ -435,7 +432,7 @@ def waits_for_places(code: PendingReason, *, queued: bool) -> bool:
 
 def _searches(
     snapshot: Snapshot, rehearsal: AdmissionSimulator | None, answer: WhyPending, simulating: Simulating | None
-) -> Iterator[SuggestionSearch]:
+) -> Iterator[Progress[Suggestions]]:
     """Search in the admission state for a workload that needs quota, in the simulation for one that needs nodes."""
     queued = rehearsal is not None and answer.subject in rehearsal.workloads
     known = snapshot.workloads.get(answer.subject)

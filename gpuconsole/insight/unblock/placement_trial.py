@@ -61,7 +61,7 @@ HORIZON: Span = MINUTE
 MOST_TRIES = 150
 
 
-class PlacementProgress(Struct, frozen=True):
+class ScheduledPods(Struct, frozen=True):
     """How many pods of a job, a gang or a lone pod are scheduled."""
 
     placed: int
@@ -136,7 +136,7 @@ def gang_of(snapshot: Snapshot, pods: Sequence[Pod]) -> PodGroup | KaiPodGroup |
     return next((group for group in found if group is not None), None)
 
 
-def _stand(snapshot: Snapshot, key: str) -> PlacementProgress:
+def _stand(snapshot: Snapshot, key: str) -> ScheduledPods:
     pods, job = pods_of(snapshot, key), snapshot.jobs.get(key)
     group = gang_of(snapshot, pods)
     if job is not None and job.volcano is not None:
@@ -145,7 +145,7 @@ def _stand(snapshot: Snapshot, key: str) -> PlacementProgress:
         needed = group.min_member
     else:
         needed = max((pod.gang_size or len(pods) for pod in pods if pod.gang), default=0)
-    return PlacementProgress(sum(bool(pod.node) for pod in pods), needed, len(pods))
+    return ScheduledPods(sum(bool(pod.node) for pod in pods), needed, len(pods))
 
 
 MOST_ENDS = 12

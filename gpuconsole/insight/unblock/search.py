@@ -1,6 +1,6 @@
 """Search for suggestions that unblock a workload, kind by kind, each tried before it is shown."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,9 +15,9 @@ from gpuconsole.insight.unblock.placement_trial import (
     CheckPlacement,
     PlacementResult,
     PlacementTrial,
-    Trying,
     untried,
 )
+from gpuconsole.model.cooperative import Progress, report_steps
 from gpuconsole.model.queues import WorkloadPriorityClass
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
@@ -52,29 +52,15 @@ class Suggestions(Struct, frozen=True, kw_only=True):
     """False if the limit on trials was reached before all kinds were tried."""
 
 
-class SearchProgress(Struct, frozen=True):
-    """Progress of a search: the kind of change that is tried, and the number of kinds done."""
-
-    kind: str
-    done: int
-    of: int
-
-
-class SuggestionSearch(Struct, frozen=True):
-    """The suggestions so far, and the progress of the search (`under_way`; None once it is complete)."""
-
-    so_far: Suggestions
-    under_way: SearchProgress | None = None
-
-
 def suggestion_steps(
     rehearsal: AdmissionSimulator,
     key: str,
     classes: Iterable[WorkloadPriorityClass] = (),
     land: CheckPlacement = untried,
-) -> Iterator[SuggestionSearch]:
-    """Search changes that would admit a pending workload; yield the state after every few trials.
+) -> Iterator[Progress[Suggestions]]:
+    """Search changes that would admit a pending workload; yield the suggestions so far after every few trials.
 
+    The progress is the number of kinds of changes that are done, and the kind that is tried.
     Closing the iterator ends the search. `classes` are the priority classes to choose from. `land` tries whether the
     pods are scheduled after each change that admits the workload. Mutates nothing.
     """
@@ -82,69 +68,60 @@ def suggestion_steps(
     yield from _searching(trial, _all(trial), land)
 
 
-def placement_suggestion_steps(simulation: "Simulation", key: str) -> Iterator[SuggestionSearch]:
-    """Search changes that get pending pods scheduled; yield the state after every few trials. Mutates nothing."""
+def placement_suggestion_steps(simulation: "Simulation", key: str) -> Iterator[Progress[Suggestions]]:
+    """Search changes that get pending pods scheduled; as `suggestion_steps`. Mutates nothing."""
     trial = PlacementTrial(simulation, key)
     yield from _searching(trial, _each(_pod_kinds(trial)), untried)
 
 
 def _searching(
-    trial: ChangeTrial | PlacementTrial, tried: Iterator[tuple[SearchProgress, tuple[Step, ...]]], land: CheckPlacement
-) -> Iterator[SuggestionSearch]:
+    trial: ChangeTrial | PlacementTrial,
+    tried: Iterator[tuple[Progress[Suggestions], tuple[Step, ...]]],
+    land: CheckPlacement,
+) -> Iterator[Progress[Suggestions]]:
     found: list[Suggestion] = []
+    progress = Progress[Suggestions]()
     try:
         if not trial.fails(()):
             anyway = Suggestions(admitted_anyway=True, tried=trial.tries)
-            landed = yield from _with_progress(land(()), SuggestionSearch(anyway, SearchProgress(ON_NODES, 0, 1)))
-            yield SuggestionSearch(replace(anyway, landing=landed))
+            landed = yield from report_steps(land(()), Progress(doing=ON_NODES, done=0, total=1, answer=anyway))
+            yield Progress(done=1, total=1, answer=replace(anyway, landing=landed), last=True)
             return
-        for under_way, steps in tried:
+        for progress, steps in tried:
             # The same change may match the pods to several flavors.
             if steps and all(one.steps != steps for one in found):
                 so_far = Suggestions(found=tuple(found), tried=trial.tries)
-                landed = yield from _with_progress(
-                    land(steps), SuggestionSearch(so_far, replace(under_way, kind=ON_NODES))
-                )
+                landed = yield from report_steps(land(steps), replace(progress, doing=ON_NODES, answer=so_far))
                 found.append(Suggestion(steps, landed))
-            yield SuggestionSearch(Suggestions(found=tuple(found), tried=trial.tries), under_way)
+            yield replace(progress, answer=Suggestions(found=tuple(found), tried=trial.tries))
+        complete = True
     except TriedEnough:
-        yield SuggestionSearch(Suggestions(found=tuple(found), tried=trial.tries, complete=False))
-        return
-    yield SuggestionSearch(Suggestions(found=tuple(found), tried=trial.tries))
+        complete = False
+    whole = Suggestions(found=tuple(found), tried=trial.tries, complete=complete)
+    yield replace(progress, doing="", answer=whole, last=True)
 
 
-def _with_progress(trying: Trying, state: SuggestionSearch) -> Generator[SuggestionSearch, None, PlacementResult]:
-    """Yield the state of the search during a placement check; return its outcome."""
-    while True:
-        try:
-            next(trying)
-        except StopIteration as over:
-            landed: PlacementResult = over.value
-            return landed
-        yield state
-
-
-def _all(trial: ChangeTrial) -> Iterator[tuple[SearchProgress, tuple[Step, ...]]]:
+def _all(trial: ChangeTrial) -> Iterator[tuple[Progress[Suggestions], tuple[Step, ...]]]:
     """Try kind by kind; if no single kind is enough, several together. Yield no steps for a failed trial."""
     entry = examined(trial.rehearsal, trial.key)
     found = gaps_in_turn(trial.rehearsal.session, entry) if entry is not None else []
     every, nothing = _kinds(trial, entry, found), True
-    for under_way, steps in _each(every):
+    for progress, steps in _each(every):
         nothing = nothing and not steps
-        yield under_way, steps
+        yield progress, steps
     if nothing:
-        last = SearchProgress("several changes together", len(every), len(every) + 1)
+        last = Progress[Suggestions](doing="several changes together", done=len(every), total=len(every) + 1)
         yield last, ()
         for steps in admission_changes.several(trial, entry, found):
             yield last, steps
 
 
-def _each(every: list[_Kind]) -> Iterator[tuple[SearchProgress, tuple[Step, ...]]]:
+def _each(every: list[_Kind]) -> Iterator[tuple[Progress[Suggestions], tuple[Step, ...]]]:
     for done, (kind, tried) in enumerate(every):
-        under_way = SearchProgress(kind, done, len(every))
-        yield under_way, ()
+        progress = Progress[Suggestions](doing=kind, done=done, total=len(every))
+        yield progress, ()
         for steps in tried:
-            yield under_way, steps
+            yield progress, steps
 
 
 def _pod_kinds(trial: PlacementTrial) -> list[_Kind]:

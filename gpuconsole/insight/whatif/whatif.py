@@ -53,7 +53,7 @@ from gpuconsole.insight.whatif.futures import (
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly, quantile
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command, Later
-from gpuconsole.model.cooperative import Steps, run_to_end
+from gpuconsole.model.cooperative import Progress, Steps, complete_answer, run_to_end
 from gpuconsole.model.devices import WHOLE_GPU, in_one_unit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
@@ -427,7 +427,6 @@ __all__ = [
     "WhatIf",
     "WhatIfEviction",
     "WhatIfOutcome",
-    "WhatIfProgress",
     "prepare",
     "what_if",
     "what_if_steps",
@@ -437,20 +436,8 @@ _LOOKS: tuple[Span, ...] = (SECOND, 5 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE,
 """Times at which the forks are checked: they are compared as soon as all requested work runs."""
 PIECES = 100
 """Within a step, a what-if can be cancelled each time after this many pieces of work."""
-
-
-class WhatIfProgress(Struct, frozen=True, kw_only=True):
-    """Progress of a what-if."""
-
-    reached: Span
-    """Simulated time since the fork; the same value may repeat."""
-    answer: WhatIf | None = None
-    """The first item has the outcome of the next cycle, the last one the whole outcome; those in between have none,
-    except the first with `other_runs`, which has everything but the ranges.
-    """
-    last: bool = False
-    other_runs: int | None = None
-    """Number of started runs with other latencies; None until both forks are at the horizon."""
+OTHER_LATENCIES = "additional runs for ranges"
+"""What a what-if does when both forks are at the horizon; it then counts runs in place of simulated time."""
 
 
 def what_if_steps(
@@ -462,8 +449,12 @@ def what_if_steps(
     found: Snapshot | None = None,
     elsewhere: Elsewhere | None = None,
     clock: Callable[[], float] | None = None,
-) -> Iterator[WhatIfProgress]:
+) -> Iterator[Progress[WhatIf]]:
     """Fork `base` twice, apply the commands to one fork, run both for `horizon` and compare them, in steps.
+
+    The progress is the simulated time since the fork, which may repeat. The first item has the outcome of the next
+    cycle, the last one the whole outcome; of those between only the first of `OTHER_LATENCIES` has an answer, which has
+    everything but the ranges.
 
     `base` is not modified; to cancel, stop iterating. Both forks draw the same random numbers, so that every difference
     comes from the commands; without a difference the answer is `empty`. Refused commands are listed, the others are
@@ -475,37 +466,33 @@ def what_if_steps(
     """
     trial = _FuturePair(base, commands, horizon, against, places, found)
     with closing(trial.set_out(elsewhere)):
-        yield WhatIfProgress(
-            reached=0, answer=trial.compare(trial.tried.look(), trial.start_without), last=horizon == 0
-        )
+        first = trial.compare(trial.tried.look(), trial.start_without)
+        yield Progress(done=0, total=horizon, answer=first, last=horizon == 0)
         if not horizon:
             return
         reached = 0
         for moment in trial.moments():
             for number, _ in enumerate(trial.advancing(moment), start=1):
                 if number % PIECES == 0:
-                    yield WhatIfProgress(reached=reached)
+                    yield Progress(done=reached, total=horizon)
             reached = moment - trial.start
-            yield WhatIfProgress(reached=reached)
+            yield Progress(done=reached, total=horizon)
         # In this order: the baseline may still be running.
         stands, unchanged = trial.tried.look(), trial.without.look()
     answer = trial.compare(stands, unchanged)
     others = trial.with_other_latencies(answer, unchanged.course, clock) if clock is not None else None
     if others is not None:
-        yield WhatIfProgress(reached=horizon, answer=answer, other_runs=0)
+        yield Progress(doing=OTHER_LATENCIES, done=0, total=RUNS, answer=answer)
         for number, _ in enumerate(others.running(), start=1):
             if number % PIECES == 0:
-                yield WhatIfProgress(reached=horizon, other_runs=len(others.runs))
+                yield Progress(doing=OTHER_LATENCIES, done=len(others.runs), total=RUNS)
         answer = with_ranges(answer, stands.course, others)
-    yield WhatIfProgress(reached=horizon, answer=answer, last=True)
+    yield Progress(done=horizon, total=horizon, answer=answer, last=True)
 
 
-def what_if(trial: Iterable[WhatIfProgress]) -> WhatIf:
+def what_if(trial: Iterable[Progress[WhatIf]]) -> WhatIf:
     """Run a what-if to its end and return its outcome."""
-    *_, last = trial
-    assert last.answer is not None
-    assert last.last
-    return last.answer
+    return complete_answer(trial)
 
 
 def prepare(simulation: "Simulation", found: Snapshot | None = None) -> Steps[None]:

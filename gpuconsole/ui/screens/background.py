@@ -27,6 +27,7 @@ from textual.timer import Timer
 
 from gpuconsole.insight.series import Samples, SeriesKind, by_hour
 from gpuconsole.model.clock import DAY, MINUTE, Span, Time, next_multiple
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.analysis import AnalysisService
@@ -71,8 +72,8 @@ REST = 10.0
 POLLING_SHARE = 4.0
 
 
-Question = Callable[[AnalysisService, str], Iterator[Answer]]
-"""A computation: (AnalysisService, workload key) → partial results. It may block, and raise ConsoleError."""
+Question = Callable[[AnalysisService, str], Iterator[Progress[Answer]]]
+"""A long analysis: (AnalysisService, workload key) → its progress. It may block, and raise ConsoleError."""
 
 
 class AnswerPoller(Generic[Answer]):
@@ -106,15 +107,21 @@ class AnswerPoller(Generic[Answer]):
         self._is_superseded = False
         """Whether the console shows another time than that for which a result is being computed."""
         self.busy = False
-        self.answer: Answer | None = None
+        self.progress: Progress[Answer] | None = None
+        """The newest progress with a result."""
         self.problem = ""
         """Why there is no result."""
+
+    @property
+    def answer(self) -> Answer | None:
+        """The newest result, perhaps a partial one."""
+        return self.progress.answer if self.progress is not None else None
 
     def ask(self, answers: AnalysisService, *, now: bool = False) -> None:
         """Start the computation in a thread, unless one runs or the pause is not over; `now` skips the pause."""
         if answers is not self._answers:
             # The console shows another time: what was computed about the one before is not true any more.
-            self._answers, self.answer, self.problem, now = answers, None, "", True
+            self._answers, self.progress, self.problem, now = answers, None, "", True
             self._is_superseded = self.busy
         if self.busy or (not now and time.monotonic() < self._next):
             return
@@ -125,27 +132,28 @@ class AnswerPoller(Generic[Answer]):
 
     def _try(self, answers: AnalysisService, in_pieces: bool) -> None:
         began, worker = time.monotonic(), get_current_worker()
-        whole: list[Answer] = []
+        whole: Progress[Answer] | None = None
         problem = ""
         try:
-            for answer in self._question(answers, self._key):
+            for progress in self._question(answers, self._key):
                 # Not requesting the next piece cancels the rest.
                 if worker.is_cancelled:
                     return
-                whole = [answer]
-                if in_pieces:
-                    self._screen.call_later(self._came, answer)
+                if progress.answer is not None:
+                    whole = progress
+                    if in_pieces:
+                        self._screen.call_later(self._came, progress)
         except ConsoleError as error:
-            whole, problem = [], str(error)
+            whole, problem = None, str(error)
         if not worker.is_cancelled:
             self._screen.call_later(self._ended, whole, problem, time.monotonic() - began)
 
-    def _came(self, answer: Answer) -> None:
+    def _came(self, progress: Progress[Answer]) -> None:
         if not self._is_superseded:
-            self.answer, self.problem = answer, ""
+            self.progress, self.problem = progress, ""
             self._screen.safely(self._show)
 
-    def _ended(self, whole: list[Answer], problem: str, took: float) -> None:
+    def _ended(self, whole: Progress[Answer] | None, problem: str, took: float) -> None:
         self.busy = False
         if self._is_superseded and self._answers is not None:
             self._is_superseded = False
@@ -153,8 +161,7 @@ class AnswerPoller(Generic[Answer]):
             return
         self.problem = problem
         self._next = time.monotonic() + max(REST, self._share * took)
-        for answer in whole:
-            self.answer = answer
+        self.progress = whole or self.progress
         self._screen.safely(self._show)
 
 

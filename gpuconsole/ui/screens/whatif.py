@@ -14,15 +14,15 @@ from gpuconsole.insight.tables import counted, seconds
 from gpuconsole.insight.whatif.answer import EvictedWorkload, in_runs, in_some_runs, rests_on, verdict
 from gpuconsole.insight.whatif.whatif import (
     FEASIBLE,
-    RUNS,
+    OTHER_LATENCIES,
     QueueChange,
     StartShift,
     WhatIf,
     WhatIfOutcome,
-    WhatIfProgress,
 )
 from gpuconsole.model.clock import HOUR, Span, Time, format_exactly, format_seconds, format_tenths, parse_span
 from gpuconsole.model.commands import Command, Copy, Later, SetPriority, Submit
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.devices import short_plural
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
@@ -293,8 +293,7 @@ class WhatIfScreen(ChangeScreen):
         self.result: WhatIf | None = None
         self._thread: Worker[None] | None = None
         self._began = 0.0
-        self._reached: Span = 0
-        self._other_runs: int | None = None
+        self._progress = Progress[WhatIf]()
         """Number of started runs with other latencies; None before both simulations reach the horizon."""
         self._clock: Timer | None = None
 
@@ -403,7 +402,7 @@ class WhatIfScreen(ChangeScreen):
         """Start the simulation in a thread; the screen shows progress, Esc cancels it."""
         self.cancel()
         self.result = None
-        self._reached, self._other_runs = 0, None
+        self._progress = Progress()
         self._began = time.monotonic()
         self._clock = self.set_interval(0.2, self._show_progress)
         self._thread = self._run()
@@ -418,7 +417,7 @@ class WhatIfScreen(ChangeScreen):
     def escape(self) -> None:
         if self._thread is not None:
             self.cancel()
-            if self.result is not None and self._other_runs is not None:
+            if self.result is not None and self._progress.doing == OTHER_LATENCIES:
                 self._say((BLANK, *result_lines(self.result, self._names)))
             else:
                 self._say((BLANK, text_line("  Cancelled. ", ("⏎", "key"), " to run again.")))
@@ -440,10 +439,10 @@ class WhatIfScreen(ChangeScreen):
             if not worker.is_cancelled:
                 self.app.call_from_thread(self._failed, error)
 
-    def _came(self, look: WhatIfProgress) -> None:
+    def _came(self, look: Progress[WhatIf]) -> None:
         if self._thread is None:
             return
-        self._reached, self._other_runs = look.reached, look.other_runs
+        self._progress = look
         if look.answer is None:
             return
         self.result = look.answer
@@ -472,15 +471,16 @@ class WhatIfScreen(ChangeScreen):
     def _show_progress(self) -> None:
         took = time.monotonic() - self._began
         dots = "▁▂▃▄▅▆▇█"[int(took * 5) % 8]
-        words = (
-            f"  {dots} running two simulations to +{format_exactly(self.horizon)}, at +{format_exactly(self._reached)}"
-        )
-        if self._other_runs is not None:
-            words = f"  {dots} additional runs for ranges: {self._other_runs} of {RUNS}"
+        progress = self._progress
+        if progress.doing == OTHER_LATENCIES:
+            words = f"  {dots} {progress.doing}: {progress.done} of {progress.total}"
+        else:
+            times = f"to +{format_exactly(self.horizon)}, at +{format_exactly(progress.done)}"
+            words = f"  {dots} running two simulations {times}"
         head = (BLANK, text_line((f"{words}, {took:.1f}s   ", "pending"), ("Esc", "key"), " cancels"))
         if self.result is None:
             self._say(head)
-        elif self._other_runs is not None:
+        elif progress.doing == OTHER_LATENCIES:
             self._say((*head, BLANK, *result_lines(self.result, self._names)))
         else:
             lines = result_lines(self.result, self._names, "in the next cycle")

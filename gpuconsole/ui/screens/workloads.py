@@ -25,6 +25,7 @@ from gpuconsole.insight.timeline import timeline
 from gpuconsole.insight.unblock.changes import change_commands, in_words
 from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.model.clock import MINUTE, Time
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase
 from gpuconsole.services.analysis import AnalysisService
@@ -81,7 +82,9 @@ class WorkloadDetailScreen(WorkloadScreen):
         self._key = key
         self._background = SnapshotWorker(self, self._gather, self._tell, reads=True)
         self._trials: AnswerPoller[Tried] = AnswerPoller(self, key, AnalysisService.why, self._draw)
-        self._ahead: AnswerPoller[WorkloadOutlook] = AnswerPoller(self, key, _ahead, self._draw, share=AHEAD_SHARE)
+        self._ahead: AnswerPoller[WorkloadOutlook] = AnswerPoller(
+            self, key, AnalysisService.ahead, self._draw, share=AHEAD_SHARE
+        )
         self._facts: WorkloadFacts | None = None
         self._accrued: tuple[Time, JobCost | None] | None = None
         """The minute in which its recorded cost was read, and this cost."""
@@ -169,10 +172,10 @@ class WorkloadDetailScreen(WorkloadScreen):
         if facts is None:
             return
         trials, waits = self._trials, self._waits(facts)
-        answer = trials.answer if waits else None
-        note = trials.problem or ("simulating changes …" if trials.busy and answer is None else "")
+        progress = trials.progress if waits else None
+        note = trials.problem or ("simulating changes …" if trials.busy and progress is None else "")
         coming = still_open(self._ahead.answer, make_row(facts.workload, "", facts.snapshot).phase)
-        lines = why_lines(facts, answer, self.snapshot, note if waits else "", coming)
+        lines = why_lines(facts, progress, self.snapshot, note if waits else "", coming)
         if coming is not None and coming.eta is not None and coming.eta.start is not None:
             self.query_one("#summary", StatusLine).right = (
                 *state(facts),
@@ -235,11 +238,6 @@ class WorkloadDetailScreen(WorkloadScreen):
             return
         words = f"{called(self._key)}: {in_words(suggestion.steps, self.snapshot, answer.why.short)}"
         try_out(self.console_app, whatif_changes.tried(named(words), commands))
-
-
-def _ahead(answers: AnalysisService, key: str) -> Iterator[WorkloadOutlook]:
-    """Only the complete forecast; partial runs have nothing to show."""
-    return (piece for piece in answers.ahead(key) if piece.whole)
 
 
 _WAITING = (WorkloadPhase.PENDING, WorkloadPhase.QUOTA_RESERVED)
@@ -332,7 +330,7 @@ class WorkloadsScreen(WorkloadScreen):
         }
 
 
-def _outlook(answers: AnalysisService, _: str) -> Iterator[StartEstimates]:
+def _outlook(answers: AnalysisService, _: str) -> Iterator[Progress[StartEstimates]]:
     return answers.outlook()
 
 

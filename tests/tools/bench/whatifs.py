@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from gpuconsole.garbage import uncollected
-from gpuconsole.insight.whatif.whatif import WhatIfProgress, prepare, what_if_steps
+from gpuconsole.insight.whatif.whatif import WhatIf, prepare, what_if_steps
 from gpuconsole.model.clock import HOUR
 from gpuconsole.model.commands import Command as Order
 from gpuconsole.model.commands import Drain, SetPriority, SetQuota, Submit
-from gpuconsole.model.cooperative import run_to_end
+from gpuconsole.model.cooperative import Progress, run_to_end
 from gpuconsole.model.resources import GPU
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers.forked_future import fork_future
@@ -54,7 +54,7 @@ def _ahead(report: Report, made: Simulation, name: str, workloads: int, nodes: i
     reached, slowest = 0, 0.0
     with uncollected():
         for look, seconds in _timed(what_if_steps(made, _questions(made)[name], HOUR, elsewhere=fork_future)):
-            reached, slowest = look.reached, max(slowest, seconds)
+            reached, slowest = look.done, max(slowest, seconds)
             if time.perf_counter() - began > patience:
                 break
     spent, worked = time.perf_counter() - began, time.process_time() - worked
@@ -64,7 +64,7 @@ def _ahead(report: Report, made: Simulation, name: str, workloads: int, nodes: i
     report.seconds("  longest time between two looks, at which it can be given up", slowest)
 
 
-def _timed(trial: Iterator[WhatIfProgress]) -> Iterator[tuple[WhatIfProgress, float]]:
+def _timed(trial: Iterator[Progress[WhatIf]]) -> Iterator[tuple[Progress[WhatIf], float]]:
     while True:
         before = time.perf_counter()
         look = next(trial, None)
