@@ -15,7 +15,7 @@ from gpuconsole.model.cluster import Node
 from gpuconsole.model.documents.findings import DocumentFindings, Finding, Severity
 from gpuconsole.model.documents.reader import Reader, shown
 from gpuconsole.model.documents.yaml_json import FormError, read_yaml
-from gpuconsole.model.labels import NO_LABELS, Taint
+from gpuconsole.model.labels import NO_LABELS, ClusterScopedObject, NamespacedObject, Taint
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import CPU, EMPTY, GPU, MEMORY, PODS, Resources, amount
 from gpuconsole.model.text import clean
@@ -48,7 +48,7 @@ EXPIRE_AFTER = 720 * HOUR
 """Default lifetime of a pool's nodes."""
 
 
-class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class NodePool(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A Karpenter NodePool (karpenter.sh/v1)."""
 
     name: str
@@ -72,10 +72,6 @@ class NodePool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     termination_grace: Span | None = None
     """Longest time for a drain, after which the node is removed with its remaining pods; None for unlimited."""
     budgets: tuple[NodePoolBudget, ...] = DEFAULT_BUDGETS
-
-    @property
-    def key(self) -> str:
-        return self.name
 
 
 def machine_hourly(node: Node) -> float | None:
@@ -112,7 +108,7 @@ class ProvisionedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self.price * (now - self.launched) / HOUR
 
 
-class NodeGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class NodeGroup(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Instances of one NodePool (Karpenter) or one scaling group (Cluster Autoscaler), and their cost."""
 
     name: str
@@ -125,10 +121,6 @@ class NodeGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True)
     """Number of instances that the cloud reclaimed."""
     spent: float = 0.0
     """USD for instances that no longer exist."""
-
-    @property
-    def key(self) -> str:
-        return self.name
 
     @property
     def hourly(self) -> float:
@@ -148,7 +140,7 @@ class RetryStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     most: Span = 1800 * SECOND
 
 
-class ProvisioningRequestConfig(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class ProvisioningRequestConfig(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Parameters of a provisioning admission check (kueue.x-k8s.io)."""
 
     name: str
@@ -162,10 +154,6 @@ class ProvisioningRequestConfig(Struct, frozen=True, kw_only=True, omit_defaults
     merge_policy: str = ""
     """`IdenticalPodTemplates` or `IdenticalWorkloadSchedulingRequirements`: pod sets that are merged in the request."""
 
-    @property
-    def key(self) -> str:
-        return self.name
-
 
 class RequestedPods(Struct, frozen=True):
     """A PodTemplate in the same namespace, and the number of its pods that a ProvisioningRequest asks for."""
@@ -174,7 +162,7 @@ class RequestedPods(Struct, frozen=True):
     count: int
 
 
-class ProvisioningRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class ProvisioningRequest(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """One attempt to get capacity for a workload. The autoscaler sets its conditions."""
 
     namespace: str = "default"
@@ -190,10 +178,6 @@ class ProvisioningRequest(Struct, frozen=True, kw_only=True, omit_defaults=True,
     details: Mapping[str, str] = NO_LABELS
     """provisioningClassDetails: the autoscaler's details of the provisioned capacity."""
 
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
     def condition(self, type: str) -> Condition | None:
         """Return its condition of this type if it is true."""
         return next((c for c in self.conditions if c.type == type and c.status), None)
@@ -203,7 +187,7 @@ class ProvisioningRequest(Struct, frozen=True, kw_only=True, omit_defaults=True,
         return next((c.message for c in self.conditions if c.type == type), "")
 
 
-class StoredTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class StoredTemplate(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A PodTemplate object, to which a ProvisioningRequest refers for the pods that need capacity."""
 
     namespace: str = "default"
@@ -212,10 +196,6 @@ class StoredTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     owner: str = ""
     """`Kind/namespace/name` of its controlling owner."""
     template: PodTemplate = PodTemplate()
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 _MOST_TEXT = 1_000_000

@@ -14,12 +14,21 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.gpus.mig import MigInstance
-from gpuconsole.model.labels import HOSTNAME, NO_LABELS, LabelSelector, NodeTerm, Requirement, Taint
+from gpuconsole.model.labels import (
+    HOSTNAME,
+    NO_LABELS,
+    ClusterScopedObject,
+    LabelSelector,
+    NamespacedObject,
+    NodeTerm,
+    Requirement,
+    Taint,
+)
 from gpuconsole.model.pod_template import PodTemplate
 from gpuconsole.model.resources import EMPTY, Resources, gpus
 
 
-class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class Node(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A node. Its GPUs have the indices 0 … `gpus` - 1."""
 
     name: str
@@ -41,10 +50,6 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Size in bytes of each image on the node, by each of its names."""
     synthesised: bool = False
     """Created from a flavor because the input has no nodes."""
-
-    @property
-    def key(self) -> str:
-        return self.name
 
     @property
     def gpus(self) -> int:
@@ -70,7 +75,7 @@ NODE_LOST = "NodeLost"
 """Reason of a pod that failed because its node failed."""
 
 
-class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class Pod(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A pod, as the API server would show it."""
 
     namespace: str = "default"
@@ -121,15 +126,11 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Command that a plugin sets for its main container."""
 
     @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-    @property
     def done(self) -> bool:
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
-class PodDisruptionBudget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class PodDisruptionBudget(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Limit on voluntary disruptions (policy/v1). It applies to drains, never to Kueue's evictions."""
 
     namespace: str = "default"
@@ -139,10 +140,6 @@ class PodDisruptionBudget(Struct, frozen=True, kw_only=True, omit_defaults=True,
     min_available: str = ""
     """Pods that must stay available: a number, or a percentage (`50%`); empty if max_unavailable is set."""
     max_unavailable: str = ""
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
     def covers(self, pod: Pod) -> bool:
         """True if the budget selects the pod, which has not ended."""
@@ -170,7 +167,7 @@ def _part(text: str, total: int) -> int:
     return -(-int(number) * total // 100) if text.endswith("%") else int(number)
 
 
-class Namespace(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class Namespace(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A namespace and its labels."""
 
     name: str
@@ -178,12 +175,8 @@ class Namespace(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True)
     named_only: bool = False
     """Created because an object is in it; no manifest declares it."""
 
-    @property
-    def key(self) -> str:
-        return self.name
 
-
-class PriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class PriorityClass(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A PriorityClass of Kubernetes, from which pods get their priority."""
 
     name: str
@@ -191,10 +184,6 @@ class PriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"
     description: str = ""
-
-    @property
-    def key(self) -> str:
-        return self.name
 
 
 SYSTEM_PRIORITIES: Mapping[str, int] = {
@@ -219,7 +208,7 @@ class QuotaScope(Struct, frozen=True, omit_defaults=True):
     values: tuple[str, ...] = ()
 
 
-class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class ResourceQuota(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Limits and usage of a namespace, per resource."""
 
     namespace: str = "default"
@@ -229,21 +218,13 @@ class ResourceQuota(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     scopes: tuple[QuotaScope, ...] = ()
     """Scopes of the quota; it counts only pods that are in all of them."""
 
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
-
-class RuntimeClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class RuntimeClass(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Container runtime, and its overhead per pod."""
 
     name: str
     handler: str = ""
     overhead: Resources = EMPTY
-
-    @property
-    def key(self) -> str:
-        return self.name
 
 
 class LimitRangeItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -257,19 +238,15 @@ class LimitRangeItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_ratio: Mapping[str, str] = NO_LABELS
 
 
-class LimitRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class LimitRange(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Limits and default requests for the containers, pods and claims of a namespace."""
 
     namespace: str
     name: str
     items: tuple[LimitRangeItem, ...] = ()
 
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
-
-class SchedulingWorkload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class SchedulingWorkload(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A Workload of scheduling.k8s.io: the pod groups of a job. It is not Kueue's Workload."""
 
     namespace: str = "default"
@@ -281,12 +258,8 @@ class SchedulingWorkload(Struct, frozen=True, kw_only=True, omit_defaults=True, 
     groups: Mapping[str, int] = {}
     """Name of each pod group or template of one → number of its pods that start together (minCount; basic: 1)."""
 
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
-
-class CompositePodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class CompositePodGroup(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A group of pod groups: PodGroups, or other composite groups, that name it as their parent."""
 
     namespace: str = "default"
@@ -304,10 +277,6 @@ class CompositePodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, t
     topology_key: str = ""
     """All pods of its child groups must be on nodes with the same value of this label."""
 
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
 
 AVAILABLE = "Available"
 BOUND = "Bound"
@@ -321,7 +290,7 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 """Provisioner of classes whose volumes an administrator creates."""
 
 
-class PersistentVolume(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class PersistentVolume(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A volume, bound to at most one claim at a time."""
 
     name: str
@@ -345,12 +314,8 @@ class PersistentVolume(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     """ID of the volume in its CSI driver."""
     deleted: Time = 0
 
-    @property
-    def key(self) -> str:
-        return self.name
 
-
-class PersistentVolumeClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class PersistentVolumeClaim(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A claim for storage; pods that name it share it."""
 
     namespace: str = "default"
@@ -378,12 +343,8 @@ class PersistentVolumeClaim(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Node of the pod for which a volume is being provisioned."""
     deleted: Time = 0
 
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
-
-class StorageClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class StorageClass(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Class of storage: its provisioner and volume binding mode."""
 
     name: str
@@ -400,21 +361,13 @@ class StorageClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     """Its volumes are kept when their claims are deleted (reclaimPolicy Retain)."""
 
     @property
-    def key(self) -> str:
-        return self.name
-
-    @property
     def provisions(self) -> bool:
         """True if volumes are provisioned dynamically."""
         return self.provisioner not in ("", NO_PROVISIONER)
 
 
-class CSINode(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class CSINode(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Volume limits of a node by CSI driver; a driver without a limit is unlimited."""
 
     name: str
     limits: Mapping[str, int] = {}
-
-    @property
-    def key(self) -> str:
-        return self.name

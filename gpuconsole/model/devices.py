@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.gpus.sharing import SharingKind, replicas
-from gpuconsole.model.labels import NO_LABELS, NodeTerm, Taint, Toleration
+from gpuconsole.model.labels import NO_LABELS, ClusterScopedObject, NamespacedObject, NodeTerm, Taint, Toleration
 from gpuconsole.model.resources import GPU_RESOURCES, MIG_PREFIX, is_mig
 
 EXACT_COUNT = "ExactCount"
@@ -28,7 +28,7 @@ Attribute = bool | int | str | Version | None
 """Value of a device attribute; None if it is of a type that selectors cannot read."""
 
 
-class DeviceClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class DeviceClass(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Class of devices: those that match its CEL expressions. An empty expression stands for a selector that is not
     CEL.
     """
@@ -39,10 +39,6 @@ class DeviceClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tru
     selectors: tuple[str, ...] = ()
     extended_resource: str = ""
     """Pods that request this extended resource get devices of the class."""
-
-    @property
-    def key(self) -> str:
-        return self.name
 
 
 class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,7 +92,7 @@ class Allocation(Struct, frozen=True):
     """Terms for the nodes that can use the devices, any of which must match; None for all nodes."""
 
 
-class ResourceClaimTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class ResourceClaimTemplate(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Template of a claim that is created for each pod."""
 
     namespace: str
@@ -105,12 +101,8 @@ class ResourceClaimTemplate(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = field(default=(), name="likenesses")
 
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
-
-class ResourceClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class ResourceClaim(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A claim that pods share by name, or that was created for one pod."""
 
     namespace: str
@@ -125,10 +117,6 @@ class ResourceClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     reserved: tuple[str, ...] = ()
     """Pods that use it, `namespace/name`; without any, its devices are free again."""
     deleted: Time = 0
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 class CapacityPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -167,7 +155,7 @@ class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
     everywhere: bool = False
 
 
-class ResourceSlice(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class ResourceSlice(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Devices of a driver's pool, or a part of them: the pool is complete when all its slices exist."""
 
     name: str
@@ -187,10 +175,6 @@ class ResourceSlice(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     """True if each device states its own nodes (perDeviceNodeSelection)."""
     counter_sets: Mapping[str, Mapping[str, int]] = {}
     """Counters that devices of the pool share, by set, with their totals."""
-
-    @property
-    def key(self) -> str:
-        return self.name
 
 
 SHARED_SUFFIX = ".shared"

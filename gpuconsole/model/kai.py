@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.labels import NO_LABELS
+from gpuconsole.model.labels import NO_LABELS, ClusterScopedObject, NamespacedObject
 
 UNLIMITED = -1.0
 NODE_POOL_LABEL = "kai.scheduler/node-pool"
@@ -29,7 +29,7 @@ class QueueResource(Struct, frozen=True, kw_only=True, omit_defaults=True):
 EVERYTHING = QueueResource(quota=UNLIMITED, over_quota_weight=1, limit=UNLIMITED)
 
 
-class KaiQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class KaiQueue(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A KAI queue; only queues without children take jobs."""
 
     name: str
@@ -48,10 +48,6 @@ class KaiQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Minimum runtime of a job before a job of another queue may reclaim its resources."""
     labels: Mapping[str, str] = NO_LABELS
 
-    @property
-    def key(self) -> str:
-        return self.name
-
 
 class ShardSetting(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A SchedulingShard's setting of a plugin or action; None leaves the default."""
@@ -62,7 +58,7 @@ class ShardSetting(Struct, frozen=True, kw_only=True, omit_defaults=True):
     arguments: Mapping[str, str] | None = None
 
 
-class SchedulingShard(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class SchedulingShard(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A KAI scheduler for a partition: the nodes, queues and pod groups with one value of a label."""
 
     name: str
@@ -83,10 +79,6 @@ class SchedulingShard(Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     action_settings: Mapping[str, ShardSetting] = {}
     args: Mapping[str, str] = {}
     """Flags of the scheduler, by name."""
-
-    @property
-    def key(self) -> str:
-        return self.name
 
 
 class KaiTopology(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -117,7 +109,7 @@ class KaiCondition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """(reason, message) of each attempt: OverLimit, NonPreemptibleOverQuota, PodSchedulingErrors …"""
 
 
-class KaiPodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class KaiPodGroup(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Gang of pods in KAI; pods name it in the annotation pod-group-name."""
 
     namespace: str = "default"
@@ -139,7 +131,3 @@ class KaiPodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tru
     backoff: int | None = None
     """Scheduling cycles until it is marked unschedulable: 1, or -1 for never (schedulingBackoff)."""
     conditions: tuple[KaiCondition, ...] = ()
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"

@@ -1,7 +1,8 @@
-"""Labels, selectors and node affinity; taints and tolerations."""
+"""Metadata of objects: keys, labels and selectors; node affinity, taints and tolerations."""
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -10,6 +11,31 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 """Label of every namespace with its name."""
 NO_LABELS: Mapping[str, str] = {}
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
+
+
+class ClusterScopedObject(Struct, frozen=True, kw_only=True):
+    """An object that belongs to no namespace. Subclasses define the field `name`."""
+
+    if TYPE_CHECKING:
+        name: str
+
+    @property
+    def key(self) -> str:
+        """Name of the object."""
+        return self.name
+
+
+class NamespacedObject(Struct, frozen=True, kw_only=True):
+    """An object in a namespace. Subclasses define the fields `namespace` and `name`."""
+
+    if TYPE_CHECKING:
+        namespace: str
+        name: str
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`"""
+        return f"{self.namespace}/{self.name}"
 
 
 class Taint(Struct, frozen=True, omit_defaults=True):

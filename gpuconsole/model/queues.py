@@ -9,7 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.labels import NO_LABELS, LabelSelector, Taint, Toleration
+from gpuconsole.model.labels import NO_LABELS, ClusterScopedObject, LabelSelector, NamespacedObject, Taint, Toleration
 
 
 class QueueingStrategy(StrEnum):
@@ -53,7 +53,7 @@ class FungibilityPreference(StrEnum):
     PREEMPTION_OVER_BORROWING = "PreemptionOverBorrowing"
 
 
-class ResourceFlavor(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class ResourceFlavor(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Variant of a resource, such as one GPU model, on the nodes with these labels."""
 
     name: str
@@ -62,10 +62,6 @@ class ResourceFlavor(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
-
-    @property
-    def key(self) -> str:
-        return self.name
 
 
 class Quota(Struct, frozen=True, omit_defaults=True):
@@ -144,7 +140,7 @@ class ConcurrentAdmission(Struct, frozen=True, omit_defaults=True):
     """An admitted variant only moves to this flavor or one before it; empty for any better one."""
 
 
-class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class ClusterQueue(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Pool of quota that LocalQueues use."""
 
     name: str
@@ -167,10 +163,6 @@ class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     """Its deletion was requested; it admits no workloads, and is deleted once none holds quota in it."""
 
     @property
-    def key(self) -> str:
-        return self.name
-
-    @property
     def flavors(self) -> tuple[str, ...]:
         """Names of its flavors, in the order of the manifest."""
         return tuple(flavor.name for group in self.resource_groups for flavor in group.flavors)
@@ -180,7 +172,7 @@ class ClusterQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
         return _quotas(self.resource_groups)
 
 
-class Cohort(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class Cohort(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Group of ClusterQueues and child cohorts that share their unused quota, and its own quota."""
 
     name: str
@@ -189,16 +181,12 @@ class Cohort(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     resource_groups: tuple[ResourceGroup, ...] = ()
     fair_weight: float = 1.0
 
-    @property
-    def key(self) -> str:
-        return self.name
-
     def quotas(self) -> dict[tuple[str, str], Quota]:
         """(flavor, resource) → quota, in the order of the manifest."""
         return _quotas(self.resource_groups)
 
 
-class LocalQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class LocalQueue(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A namespace's queue, which points to a ClusterQueue."""
 
     namespace: str
@@ -219,35 +207,23 @@ class LocalQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True
     resource, divided by its weight. None without admission fair sharing.
     """
 
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
-
-class WorkloadPriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class WorkloadPriorityClass(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Priority of workloads in Kueue, independent of pod priority."""
 
     name: str
     value: int
     description: str = ""
 
-    @property
-    def key(self) -> str:
-        return self.name
 
-
-class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class Topology(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Levels of a topology as node-label keys, highest first."""
 
     name: str
     levels: tuple[str, ...] = ()
 
-    @property
-    def key(self) -> str:
-        return self.name
 
-
-class AdmissionCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class AdmissionCheck(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Extra condition that a workload must pass before admission."""
 
     name: str
@@ -255,12 +231,8 @@ class AdmissionCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     parameters: str = ""
     active: bool = True
 
-    @property
-    def key(self) -> str:
-        return self.name
 
-
-class MultiKueueCluster(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class MultiKueueCluster(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A worker cluster, as MultiKueue's manager cluster declares it."""
 
     name: str
@@ -268,17 +240,9 @@ class MultiKueueCluster(Struct, frozen=True, kw_only=True, omit_defaults=True, t
     """Name of the Secret, or path, of its kubeconfig."""
     active: bool = True
 
-    @property
-    def key(self) -> str:
-        return self.name
 
-
-class MultiKueueConfig(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class MultiKueueConfig(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Worker clusters of an admission check, in the order in which workloads are dispatched to them."""
 
     name: str
     clusters: tuple[str, ...] = ()
-
-    @property
-    def key(self) -> str:
-        return self.name

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.labels import ClusterScopedObject
 
 IDLE_MEMORY = 500.0
 """MiB; a device that computes nothing and uses less memory is idle."""
@@ -81,7 +82,7 @@ class MeasuredDevice(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.gpu, self.instance
 
 
-class NodeTelemetry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class NodeTelemetry(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Latest telemetry of one node's GPUs."""
 
     name: str
@@ -99,10 +100,6 @@ class NodeTelemetry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=T
     """A metric that is not reported has no column."""
     idle: tuple[Time | None, ...] = ()
     """Time since which each device has computed nothing and used almost no memory; None = in use, or unknown."""
-
-    @property
-    def key(self) -> str:
-        return self.name
 
     def value(self, position: int, measure: GpuMetric) -> float | None:
         """Return a metric of the device at a position; None if unknown."""

@@ -10,7 +10,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.labels import NO_LABELS, LabelSelector
+from gpuconsole.model.labels import NO_LABELS, ClusterScopedObject, LabelSelector, NamespacedObject
 from gpuconsole.model.resources import EMPTY, Resources
 
 
@@ -57,7 +57,7 @@ class HyperNodeMember(Struct, frozen=True, omit_defaults=True):
     selector: LabelSelector | None = None
 
 
-class HyperNode(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class HyperNode(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A network topology domain: the lower its tier, the closer its nodes (topology.volcano.sh)."""
 
     name: str
@@ -65,10 +65,6 @@ class HyperNode(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True)
     tier: int = 0
     tier_name: str = ""
     members: tuple[HyperNodeMember, ...] = ()
-
-    @property
-    def key(self) -> str:
-        return self.name
 
 
 class CpuPlace(Struct, frozen=True, omit_defaults=True):
@@ -80,7 +76,7 @@ class CpuPlace(Struct, frozen=True, omit_defaults=True):
     """Number of the core; two CPUs of one core are its threads."""
 
 
-class Numatopology(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class Numatopology(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """NUMA topology of a node by its exporter (nodeinfo.volcano.sh); has the node's name."""
 
     name: str
@@ -95,12 +91,8 @@ class Numatopology(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     free: tuple[int, ...] = ()
     """CPUs that are not assigned exclusively, in ascending order."""
 
-    @property
-    def key(self) -> str:
-        return self.name
 
-
-class VolcanoQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class VolcanoQueue(ClusterScopedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Queue of Volcano."""
 
     name: str
@@ -119,10 +111,6 @@ class VolcanoQueue(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     affinity: GroupAffinity | None = None
     state: str = "Open"
     """Open, Closed, Closing or Unknown; only an open queue takes new jobs."""
-
-    @property
-    def key(self) -> str:
-        return self.name
 
 
 class GroupCondition(Struct, frozen=True, omit_defaults=True):
@@ -155,7 +143,7 @@ class RayGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"ray-{owner}-pg" if self.for_volcano else owner
 
 
-class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class PodGroup(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Pods that are scheduled together, for Volcano, the Coscheduling plugin or Kubernetes (scheduling.k8s.io)."""
 
     namespace: str = "default"
@@ -184,10 +172,6 @@ class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     phase: str = ""
     """Pending, Inqueue, Running, Unknown or Completed; empty means Pending."""
     conditions: tuple[GroupCondition, ...] = ()
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 class VolcanoPhase(StrEnum):

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.labels import HOSTNAME, NO_LABELS, Toleration
+from gpuconsole.model.labels import HOSTNAME, NO_LABELS, NamespacedObject, Toleration
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.resources import EMPTY, Resources, gpus, is_gpu
 
@@ -123,7 +123,7 @@ class PreemptionGate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Last transition time; None if the status never stated it: closed since the workload was created."""
 
 
-class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class Workload(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Request for quota: Kueue's unit of admission, all or nothing."""
 
     namespace: str = "default"
@@ -164,10 +164,6 @@ class Workload(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Worker clusters that may run it."""
     inadmissible: bool = field(default=False, name="parked")
     """Inadmissible until something changes in its cohort tree (known in the simulator only)."""
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
     @property
     def local_queue(self) -> str:
