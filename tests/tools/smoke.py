@@ -56,9 +56,9 @@ SCOPES = {
     "Drills": "drill",
     "Time line": "time line",
 }
-READ = ("drills", "drill", "time line")
-"""Their files, or the history, are read first."""
-ASKED = {"why": "u try in what-if"}
+READ = ("drills", "drill")
+"""Their files are read first."""
+ASKED = {"why": "u try in what-if", "time line": " PAST "}
 """What stands on a view once it has its answer."""
 FIRST = {"object.rehearse": "why"}
 """Where the key of an action works that needs more than something under the cursor."""

@@ -1,10 +1,13 @@
 """Pictures of whole screens; look at those that change, then `pytest tests/ui/test_pictures.py --snapshot-update`."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from textual.app import App
 from textual.pilot import Pilot
 
 from gpuconsole.model.autoscaling import POOL, SPOT, NodeGroup, NodePool, ProvisionedInstance
@@ -18,9 +21,16 @@ from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.ui.app import ConsoleApp
 from tests.support.console_clusters import NOW, history, org_cohort, recorded
+from tests.support.recorded_histories import RecordedConsole
 
 SIZES = {"80x24": (80, 24), "160x50": (160, 50)}
 KEYS = {"dashboard": "1", "nodes": "4", "topology": "5", "cost": "9"}
+PAST = {
+    "trends": (("1",), " of 24 quota|20/24 GPUs"),
+    "queue-trends": (("2", "down"), " of 16 quota|8/16 GPUs"),
+    "time-line": (("1", "ctrl+t", *["left"] * 20), "20m ago"),
+}
+"""View → its keys, and a pattern of what is on it once it is drawn."""
 RACKS = {"node-1": "rack-a", "node-2": "rack-a", "node-3": "rack-b"}
 
 
@@ -75,3 +85,37 @@ def test_the_screen_looks_as_it_did(view: str, size: str, snap_compare: Callable
 
     app = ConsoleApp(still(), repaint=0)
     assert snap_compare(app, terminal_size=SIZES[size], run_before=arrive)
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Iterator[Console]:
+    """A console with the history of 45 minutes."""
+    console = RecordedConsole(tmp_path / "history.db", minutes=45).console
+    console.__class__ = StillConsole
+    yield console
+    console.stop()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("view", PAST)
+def test_the_past_looks_as_it_did(view: str, size: str, past: Console, snap_compare: Callable[..., bool]) -> None:
+    keys, pattern = PAST[view]
+
+    async def arrive(pilot: Pilot[Any]) -> None:
+        await pilot.press(*keys)
+        for _ in range(100):
+            await pilot.app.workers.wait_for_complete()
+            await pilot.pause(0.05)
+            if re.search(pattern, text_of(pilot.app)):
+                break
+        await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+
+    app = ConsoleApp(past, repaint=0)
+    assert snap_compare(app, terminal_size=SIZES[size], run_before=arrive)
+
+
+def text_of(app: App[Any]) -> str:
+    """What can be seen."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
