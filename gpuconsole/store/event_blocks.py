@@ -1,9 +1,14 @@
 """History events in blocks: up to 512 events of a session by columns, compressed; each needs about 15 bytes.
 
-A row of the table `event_blocks` has zlib(msgpack(column → values)): the numbers of `Column`, and for each event the
-value of the field, or 0 for its default. The columns with long texts follow in the same form, compressed by themselves,
-because few questions need them. Texts are numbers of the table `names`. A message is its template, in which numbers,
-UIDs and the names of the workload and the preemptor are replaced by placeholders, and what replaces them.
+A row of the table `event_blocks` has up to three parts, each zlib(msgpack(…)), so that a question reads what it needs:
+
+1. `BlockHead`: the times and kinds of the events, which are all that a time line needs.
+2. Kind → column → values of the events of this kind, in order; 0 is the default of the field. The columns are the
+   numbers of `Column`; one without other values than the default is left out.
+3. The columns with long texts in the same form, if there are any.
+
+Texts are numbers of the table `names`. A message is its template, in which numbers, UIDs and the names of the workload
+and the preemptor are replaced by placeholders, and what replaces them.
 
 Events that name the same workload (or lone pod) as subject or preemptor form a chain: each has the distance to the one
 before, and `event_heads` has the last one. So all events of a workload are found without an index of all events.
@@ -17,10 +22,11 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any
-from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 
 from gpuconsole.errors import DamagedHistoryError
 from gpuconsole.model.clock import Time
@@ -33,7 +39,7 @@ from gpuconsole.model.events import (
     PreemptionTrace,
 )
 from gpuconsole.model.text import clean
-from gpuconsole.store.rows import inflated, inflated_first
+from gpuconsole.store.rows import inflated_first
 
 Lines = dict[int, HistoryEvent]
 """History events by their number in the session, in order."""
@@ -84,9 +90,6 @@ SESSION_BITS = 32
 class Column:
     """Numbers of the columns of a block; part of the file format. An enum's members would be slower to read."""
 
-    TIME = 0
-    """The first time, then differences, in µs."""
-    WHAT = 1
     WORKLOAD = 2
     POD = 3
     """Its name; the number of its name if there is no workload."""
@@ -117,8 +120,28 @@ class Column:
     """Distance to the previous event of the subject; 0 without one."""
     BY_PREVIOUS = 25
     """Distance to the previous event of the preemptor."""
-    NUMBER = 26
-    """Differences of the numbers, less 1; left out if all follow on each other."""
+
+
+class BlockHead(Struct, frozen=True, array_like=True):
+    """First part of a block: a value of each event."""
+
+    times: list[int]
+    """The first time, then differences, in µs."""
+    whats: bytes
+    """The kind of each event, by its number."""
+    gaps: list[int] = []
+    """Differences of the numbers, less 1; empty if all follow on each other."""
+
+
+class EventRow(Struct):
+    """An event as a block stores it."""
+
+    n: int
+    time: Time
+    what: int
+    """Number of its kind."""
+    values: dict[int, Any] = {}
+    """Column → value, without defaults."""
 
 
 TEXT_COLUMNS = {
@@ -140,26 +163,19 @@ VALUE_COLUMNS = {
 USUAL_UNIT = HistoryEvent(time=0, what=HistoryEventKind.PENDING).unit
 PLACEHOLDER = re.compile("([\x01-\x04])")
 NUMBER_HERE, UID_HERE, SUBJECT_HERE, BY_HERE = "\x01", "\x02", "\x03", "\x04"
-_OUTCOME = (
-    Column.WHAT,
-    Column.WORKLOAD,
-    Column.POD,
-    Column.QUEUE,
-    Column.BY,
-    Column.REASON,
-    Column.GPUS,
-    Column.LOST_GPU_SECONDS,
-    Column.COST,
-    Column.LOST_UNKNOWN,
-    Column.WAITED,
-)
-"""Columns of an event that analyses of preemptions read."""
-_HEADERS = (1, 3, 5)
-"""Sizes of the header of a list in msgpack."""
 LONG_COLUMNS = (Column.MESSAGE, Column.TOLD, Column.CHOICE)
-"""Columns with large values, of which only those of the wanted events are decoded."""
-Row = dict[int, Any]
-"""Values of one event by column, without defaults; TIME and NUMBER are absolute."""
+"""Columns of the third part: large values, of which only those of the wanted events are decoded."""
+_WHOLE_NUMBERS = msgspec.msgpack.Decoder(list[int])
+_DECODERS: dict[int, msgspec.msgpack.Decoder[list[Any]]] = {
+    Column.LOST_GPU_SECONDS: msgspec.msgpack.Decoder(list[int | float]),
+    Column.COST: msgspec.msgpack.Decoder(list[int | float]),
+    Column.POD: msgspec.msgpack.Decoder(list[int | str]),
+    Column.UNIT: msgspec.msgpack.Decoder(list[int | str]),
+    **dict.fromkeys(LONG_COLUMNS, msgspec.msgpack.Decoder(list[msgspec.Raw])),
+}
+"""Decoders of the columns that have other values than whole numbers."""
+_HEAD = msgspec.msgpack.Decoder(BlockHead)
+_PART = msgspec.msgpack.Decoder(dict[int, dict[int, msgspec.Raw]])
 
 
 def bits(kinds: Collection[HistoryEventKind]) -> int:
@@ -171,67 +187,69 @@ HEAD = "select n from event_heads where session = ? and name = ?"
 
 
 class EventBlock:
-    """A block that was read: values by column and place."""
+    """A block that was read: values by kind, column and rank, which is the place among the events of the kind."""
 
     def __init__(self, number: int, data: bytes) -> None:
         """Raises ValueError if the block is damaged."""
-        columns, self._texts = inflated_first(data)
-        """The compressed columns with texts, until they are needed."""
-        self._raw = msgspec.msgpack.decode(columns, type=dict[int, msgspec.Raw])
-        self._columns: dict[int, list[Any]] = {}
-        self._flat: list[tuple[int, list[Any]]] = []
-        self._outcomes: list[list[Any]] = []
-        self._size = 0
-        times = self._decoded(Column.TIME)
-        self._size = len(times)
-        self.times: list[int] = list(accumulate(times))
-        self._zeros = [0] * self._size
+        head, self._rest = inflated_first(data)
+        """The other parts, compressed, until they are needed."""
+        found = _HEAD.decode(head)
+        self.times: list[int] = list(accumulate(found.times))
+        self.whats = found.whats
+        """The kind of each event, by its number."""
         first = number & ((1 << SESSION_BITS) - 1)
-        self.numbers: Sequence[int] = range(first, first + self._size)
-        if Column.NUMBER in self._raw:
-            gaps = self.column(Column.NUMBER)
-            self.numbers = list(accumulate([first, *(1 + gap for gap in gaps[1:])]))
+        self.numbers: Sequence[int] = range(first, first + len(self.times))
+        if found.gaps:
+            self.numbers = list(accumulate([first, *(1 + gap for gap in found.gaps[1:])]))
+        if not len(self.times) == len(self.whats) == len(self.numbers):
+            raise ValueError("its columns differ in length")
+        self._raw: list[dict[int, dict[int, msgspec.Raw]]] = []
+        """The other parts that were read."""
+        self._columns: dict[tuple[int, int], list[Any]] = {}
+        self._short: dict[int, list[tuple[int, list[Any]]]] = {}
+        """Kind → its columns of the second part."""
         self.repeats: dict[int, tuple[int, Time]] | None = None
         """Number of an event → how often it occurred and when it did last; None until it is read."""
 
-    def column(self, column: int) -> list[Any]:
-        """Values of a column, 0 where an event has the default. Raises ValueError if it is damaged."""
-        known = self._columns.get(column)
+    def _part(self, number: int) -> dict[int, dict[int, msgspec.Raw]]:
+        """The second part (0) or the third (1); empty if the block does not have it."""
+        while len(self._raw) <= number:
+            part = b"\x80"
+            if self._rest:
+                part, self._rest = inflated_first(self._rest)
+            self._raw.append(_PART.decode(part))
+        return self._raw[number]
+
+    def column(self, what: int, column: int) -> list[Any]:
+        """Values of the events of a kind, 0 where one has the default. Raises ValueError if they are damaged."""
+        known = self._columns.get((what, column))
         if known is None:
-            if column in LONG_COLUMNS:
-                self._read_texts()
-            known = self._decoded(column) if column in self._raw else self._zeros
-            if len(known) != self._size:
+            raw = self._part(column in LONG_COLUMNS).get(what, {}).get(column)
+            size = self.whats.count(what)
+            known = [0] * size if raw is None else _DECODERS.get(column, _WHOLE_NUMBERS).decode(raw)
+            if len(known) != size:
                 raise ValueError("its columns differ in length")
-            self._columns[column] = known
+            self._columns[what, column] = known
         return known
 
-    def _read_texts(self) -> None:
-        if self._texts:
-            self._raw |= msgspec.msgpack.decode(inflated(self._texts), type=dict[int, msgspec.Raw])
-            self._texts = b""
+    def rank(self, place: int) -> int:
+        """Number of events of the same kind before the one at `place`."""
+        return self.whats.count(self.whats[place], 0, place)
 
-    def _decoded(self, column: int) -> list[Any]:
-        if column in LONG_COLUMNS:
-            return msgspec.msgpack.decode(self._raw[column], type=list[msgspec.Raw])
-        return msgspec.msgpack.decode(self._raw[column], type=list[Any])
-
-    def row(self, place: int) -> Row:
-        """Values of an event that differ from the defaults, by column."""
-        if not self._flat:
-            self._flat = [
-                (column, self.column(column)) for column in self._raw if column not in (*LONG_COLUMNS, Column.NUMBER)
-            ]
-        found = {column: values[place] for column, values in self._flat if values[place] != 0}
-        self._read_texts()
-        for column in LONG_COLUMNS:
-            if column in self._raw and (value := msgspec.msgpack.decode(self.column(column)[place])) != 0:
+    def row(self, place: int, *, has_texts: bool = True) -> dict[int, Any]:
+        """Values of an event that differ from the defaults, by column; those of `LONG_COLUMNS` only if `has_texts`."""
+        what, rank = self.whats[place], self.rank(place)
+        if (columns := self._short.get(what)) is None:
+            columns = [(column, self.column(what, column)) for column in self._part(0).get(what, ())]
+            self._short[what] = columns
+        found = {column: values[rank] for column, values in columns if values[rank] != 0}
+        for column in self._part(1).get(what, ()) if has_texts else ():
+            if (value := msgspec.msgpack.decode(self.column(what, column)[rank])) != 0:
                 found[column] = value
         return found
 
     def value(self, column: int, place: int) -> Any:
-        known = self._columns.get(column)
-        return known[place] if known is not None else self.column(column)[place]
+        return self.column(self.whats[place], column)[self.rank(place)]
 
     def place_of(self, n: int) -> int | None:
         """Place of an event by its number; None if the block does not have it."""
@@ -242,18 +260,16 @@ class EventBlock:
         return place if place >= 0 and numbers[place] == n else None
 
     def kind(self, place: int) -> HistoryEventKind:
-        return _KINDS[int(self.value(Column.WHAT, place))]
-
-    def outcome(self, place: int) -> tuple[Any, ...]:
-        """Values of the columns `_OUTCOME` of an event."""
-        if not self._outcomes:
-            self._outcomes = list(map(self.column, _OUTCOME))
-        return tuple([values[place] for values in self._outcomes])
+        return _KINDS[self.whats[place]]
 
     def places_with_loss(self) -> list[int]:
         """Places of the events with lost work, also if it is unknown how much."""
-        lost, unknown = self.column(Column.LOST_GPU_SECONDS), self.column(Column.LOST_UNKNOWN)
-        return [place for place, pair in enumerate(zip(lost, unknown, strict=True)) if any(pair)]
+        found = []
+        for what, columns in self._part(0).items():
+            if Column.LOST_GPU_SECONDS in columns or Column.LOST_UNKNOWN in columns:
+                lost, unknown = self.column(what, Column.LOST_GPU_SECONDS), self.column(what, Column.LOST_UNKNOWN)
+                found += [place for place, *loss in zip(self.places(what), lost, unknown, strict=True) if any(loss)]
+        return sorted(found)
 
     def loss(self, place: int) -> HistoryEvent:
         """What an event says about lost work, and nothing else of it."""
@@ -265,29 +281,17 @@ class EventBlock:
             lost_unknown=bool(self.value(Column.LOST_UNKNOWN, place)),
         )
 
-    def places(self, kind: HistoryEventKind) -> list[int]:
-        """Places of the events of a kind."""
-        number = KIND_NUMBERS[kind]
-        if Column.WHAT not in self._raw:
-            return list(range(self._size)) if number == 0 else []
-        # In msgpack each of these numbers is a byte, after the header of the list.
-        data = bytes(self._raw[Column.WHAT])
-        if len(data) - self._size not in _HEADERS:
-            return [place for place, what in enumerate(self.column(Column.WHAT)) if what == number]
-        begin = len(data) - self._size
-        found, at = [], data.find(number, begin)
+    def places(self, what: int) -> list[int]:
+        """Places of the events of a kind, by its number."""
+        found, at = [], self.whats.find(what)
         while at >= 0:
-            found.append(at - begin)
-            at = data.find(number, at + 1)
+            found.append(at)
+            at = self.whats.find(what, at + 1)
         return found
 
     def kinds(self) -> list[HistoryEventKind]:
         """Kind of each event."""
-        return [_KINDS[number] for number in self.column(Column.WHAT)]
-
-    def has_loss(self, place: int) -> bool:
-        """True if work was lost, even if it is unknown how much."""
-        return bool(self.value(Column.LOST_GPU_SECONDS, place) or self.value(Column.LOST_UNKNOWN, place))
+        return [_KINDS[number] for number in self.whats]
 
     def preemptor(self, place: int) -> int:
         """Number of the name of the preemptor; 0 without one."""
@@ -297,9 +301,29 @@ class EventBlock:
         """Number of the name of the workload, or of the lone pod."""
         return int(self.value(Column.WORKLOAD, place) or self.value(Column.POD, place))
 
+    def subjects(self, what: int) -> list[int]:
+        """Number of the name of the workload, or of the lone pod, of each event of a kind."""
+        workloads = self.column(what, Column.WORKLOAD)
+        if 0 not in workloads:
+            return workloads
+        return [workload or pod for workload, pod in zip(workloads, self.column(what, Column.POD), strict=True)]
+
 
 Found = tuple[EventBlock, int]
 """A block and the place of an event in it."""
+
+
+class _Texts(dict[int, str]):
+    """Stored texts by number, cleaned; empty for one that was deleted. Reads those that it does not have."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        super().__init__({0: ""})
+        self._db = db
+
+    def __missing__(self, number: int) -> str:
+        row = self._db.execute("select text from names where id = ?", (number,)).fetchone()
+        text = self[number] = clean(str(row[0])) if row is not None else ""
+        return text
 
 
 class EventBlockReader:
@@ -312,7 +336,7 @@ class EventBlockReader:
         self._first: list[int] = []
         """Ids of the blocks that were read, in order."""
         self._last: EventBlock | None = None
-        self._texts: dict[int, str] = {0: ""}
+        self._texts = _Texts(db)
         self._templates: dict[int, list[str]] = {}
 
     def blocks(
@@ -381,26 +405,36 @@ class EventBlockReader:
             distance = int(block.value(column, place))
             n = n - distance if distance > 0 else -1
 
-    def about(self, names: Collection[int], kinds: Collection[HistoryEventKind], after: int) -> Iterator[Found]:
-        """Events of these kinds about these names (numbers), as subjects, with event numbers above `after`."""
+    def about(
+        self, names: Collection[int], kinds: Collection[HistoryEventKind], after: int
+    ) -> list[tuple[EventBlock, int, int]]:
+        """Events of these kinds about these names (numbers), as subjects, with event numbers above `after`, in order.
+
+        Each is a block, the place of the event, and its name.
+        """
         begin, end = self._session << SESSION_BITS | after, (self._session + 1) << SESSION_BITS
         query = "select count(*) from event_blocks where id > ? and id < ?"
         (later,) = self._db.execute(query, (begin, end)).fetchone()
         if later > MOST_SCANNED:
-            for name in names:
-                for block, place in self.chain(name, after):
-                    if block.kind(place) in kinds and block.subject(place) == name:
-                        yield block, place
-            return
-        wanted = {KIND_NUMBERS[kind] for kind in kinds}
+            chained = [
+                (block.numbers[place], (block, place, name))
+                for name in names
+                for block, place in self.chain(name, after)
+                if block.kind(place) in kinds and block.subject(place) == name
+            ]
+            return [one for _, one in sorted(chained, key=itemgetter(0))]
+        found: list[tuple[EventBlock, int, int]] = []
         first = self.find(after)
         since = [first[0]] if first is not None else []
         for block in (*since, *self.blocks(kinds=bits(kinds), after=after)):
-            whats, numbers = block.column(Column.WHAT), block.numbers
-            subjects = zip(block.column(Column.WORKLOAD), block.column(Column.POD), strict=True)
-            for place in [place for place, (workload, pod) in enumerate(subjects) if (workload or pod) in names]:
-                if whats[place] in wanted and numbers[place] > after:
-                    yield block, place
+            of_block: list[tuple[int, int]] = []
+            for what in {KIND_NUMBERS[kind] for kind in kinds} & set(block.whats):
+                ranks = [(rank, name) for rank, name in enumerate(block.subjects(what)) if name in names]
+                places = block.places(what) if ranks else []
+                of_block += [(places[rank], name) for rank, name in ranks]
+            of_block.sort()
+            found += [(block, place, name) for place, name in of_block if block.numbers[place] > after]
+        return found
 
     def read_texts(self, numbers: Iterable[int]) -> None:
         """Read stored texts together, which is faster than one by one."""
@@ -415,20 +449,15 @@ class EventBlockReader:
         """The events at these places, by number. Raises HistoryError for a damaged one."""
         return dict(sorted((block.numbers[place], self.event(block, place)) for block, place in found))
 
-    def event(self, block: EventBlock, place: int) -> HistoryEvent:
-        """The event at a place. Raises HistoryError if it is damaged."""
+    def event(self, block: EventBlock, place: int, *, has_texts: bool = True) -> HistoryEvent:
+        """The event at a place, with message, Events and choice only if `has_texts`, as they take most of the time.
+
+        Raises HistoryError if it is damaged.
+        """
         try:
-            return self._event(block, place)
+            return self._event(block, place, has_texts)
         except (ValueError, LookupError, TypeError, OverflowError) as error:
             raise self._damaged(block.numbers[place], error) from error
-
-    def text(self, number: int) -> str:
-        """A stored text, cleaned; empty for one that was deleted."""
-        known = self._texts.get(number)
-        if known is None:
-            row = self._db.execute("select text from names where id = ?", (number,)).fetchone()
-            known = self._texts[number] = clean(str(row[0])) if row is not None else ""
-        return known
 
     def _damaged(self, n: int, error: Exception) -> DamagedHistoryError:
         problem = clean(str(error))
@@ -451,53 +480,27 @@ class EventBlockReader:
             self._first.insert(bisect_right(self._first, number), number)
         return known
 
-    def outcome(self, block: EventBlock, place: int) -> HistoryEvent:
-        """The event at a place, without message, Events, choice, node, flavor and priorities, which is faster.
-
-        Raises HistoryError if it is damaged.
-        """
-        try:
-            what, workload, pod, queue, by, reason, gpus, lost, cost, unknown, waited = block.outcome(place)
-            text = self.text
-            return HistoryEvent(
-                time=block.times[place],
-                what=_KINDS[what],
-                workload=text(workload),
-                pod=clean(pod) if isinstance(pod, str) else text(pod),
-                queue=text(queue),
-                by=text(by),
-                reason=text(reason),
-                gpus=gpus if type(gpus) is int else int(_number(gpus)),
-                lost_gpu_seconds=float(_number(lost)) if lost else 0.0,
-                cost=float(_number(cost)) if cost else 0.0,
-                lost_unknown=bool(unknown),
-                waited=waited if type(waited) is int else int(_number(waited)),
-            )
-        except (ValueError, LookupError, TypeError, OverflowError) as error:
-            raise self._damaged(block.numbers[place], error) from error
-
-    def _event(self, block: EventBlock, place: int) -> HistoryEvent:
-        value = block.row(place)
+    def _event(self, block: EventBlock, place: int, has_texts: bool) -> HistoryEvent:
+        value = block.row(place, has_texts=has_texts)
         time, what = block.times[place], block.kind(place)
         fields: dict[str, Any] = {"time": time, "what": what}
         texts = self._texts
         for column, found in value.items():
             if (name := _TEXT_FIELDS.get(column)) is not None:
-                fields[name] = texts[found] if found in texts else self.text(found)
-            elif (number := _NUMBER_FIELDS.get(column)) is not None:
-                name, kind = number
-                fields[name] = found if type(found) is kind else kind(_number(found))
+                fields[name] = texts[found]
+            elif (name := _NUMBER_FIELDS.get(column)) is not None:
+                fields[name] = float(found) if name in _FLOATS else found
         workload, by = fields.get("workload", ""), fields.get("by", "")
         if Column.POD in value:
             pod = value[Column.POD]
-            fields["pod"] = clean(pod) if isinstance(pod, str) else self.text(pod)
+            fields["pod"] = clean(pod) if isinstance(pod, str) else self._texts[pod]
         subject = workload or fields.get("pod", "")
         if Column.MESSAGE in value:
             fields["message"] = self._message(value[Column.MESSAGE], subject, by)
         if Column.LOST_UNKNOWN in value:
             fields["lost_unknown"] = True
         if Column.UNIT in value:
-            fields["unit"] = self.text(value[Column.UNIT] or 0)
+            fields["unit"] = self._texts[value[Column.UNIT] or 0]
         if Column.TOLD in value:
             message = fields.get("message", "")
             fields["told"] = tuple(self._told(one, workload, by, subject, message) for one in value[Column.TOLD])
@@ -507,7 +510,7 @@ class EventBlockReader:
             fields |= self._repeats(block, block.numbers[place], time, value)
         return HistoryEvent(**fields)
 
-    def _repeats(self, block: EventBlock, n: int, time: Time, value: Row) -> dict[str, int]:
+    def _repeats(self, block: EventBlock, n: int, time: Time, value: dict[int, Any]) -> dict[str, int]:
         if block.repeats is None:
             ids = [self._session << SESSION_BITS | block.numbers[end] for end in (0, -1)]
             rows = self._db.execute("select id, count, last from event_repeats where id between ? and ?", ids)
@@ -532,7 +535,8 @@ class EventBlockReader:
                 case "\x01":
                     pieces.append(str(variables.pop()))
                 case "\x02":
-                    pieces.append(str(UUID(bytes=variables.pop())))
+                    uid = variables.pop().hex()
+                    pieces.append(f"{uid[:8]}-{uid[8:12]}-{uid[12:16]}-{uid[16:20]}-{uid[20:]}")
                 case "\x03":
                     pieces.append(subject)
                 case "\x04":
@@ -561,7 +565,7 @@ class EventBlockReader:
         else:
             text = self._message(text, subject, by)
         name = workload if who == 0 else by if who == 1 else clean(who)
-        return KueueEvent(name, self.text(reason), text, bool(warning))
+        return KueueEvent(name, self._texts[reason], text, bool(warning))
 
     def _choice(self, choice: Any) -> PreemptionTrace:
         share, by_share, left_out, as_of, differs, *considered = choice
@@ -573,7 +577,10 @@ class EventBlockReader:
             differs=bool(differs),
             considered=tuple(
                 ConsideredCandidate(
-                    self.text(workload), self.text(queue), CandidateVerdict(self.text(verdict)), int(_number(priority))
+                    self._texts[workload],
+                    self._texts[queue],
+                    CandidateVerdict(self._texts[verdict]),
+                    int(_number(priority)),
                 )
                 for workload, queue, verdict, priority in zip(*considered, strict=True)
             ),
@@ -585,10 +592,8 @@ _TEXT_FIELDS: dict[int, str] = {
     Column.BY: "by",
     **{column: field for field, column in TEXT_COLUMNS.items()},
 }
+_NUMBER_FIELDS: dict[int, str] = {column: field for field, column in VALUE_COLUMNS.items()}
 _FLOATS = ("lost_gpu_seconds", "cost")
-_NUMBER_FIELDS: dict[int, tuple[str, type[int | float]]] = {
-    column: (field, float if field in _FLOATS else int) for field, column in VALUE_COLUMNS.items()
-}
 
 
 def _number(value: Any) -> float:

@@ -6,7 +6,7 @@ its number in the session, by which it can be merged with lines that are not sto
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -18,14 +18,14 @@ from gpuconsole.insight.cost.allocation import CostHour, CostOwner
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
 from gpuconsole.insight.overview import BINS, LastHour
-from gpuconsole.insight.preemption.history import NEEDED, Losses, LostWork, lost_by, lost_by_one
+from gpuconsole.insight.preemption.history import NEEDED, OVER, PLACED, Losses, LostWork, lost_by, lost_by_one
 from gpuconsole.insight.series import Samples, SeriesKind
 from gpuconsole.insight.tables import time_range
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.text import clean
-from gpuconsole.store.event_blocks import KINDS, LOST, EventBlockReader, Found, Lines, bits
+from gpuconsole.store.event_blocks import KIND_NUMBERS, LOST, EventBlock, EventBlockReader, Found, Lines, bits
 from gpuconsole.store.rows import (
     AMOUNTS,
     BLOCK,
@@ -46,6 +46,10 @@ from gpuconsole.store.rows import (
 ENDLESS = 2**62
 """A number greater than that of any event: queries then include all stored events."""
 _AFTERWARDS = NEEDED - {HistoryEventKind.PREEMPTED}
+_PREEMPTED = KIND_NUMBERS[HistoryEventKind.PREEMPTED]
+_RECONSTRUCTED = KIND_NUMBERS[HistoryEventKind.RECONSTRUCTED]
+_ADMITTED = KIND_NUMBERS[HistoryEventKind.ADMITTED]
+_PLACED, _OVER = ({KIND_NUMBERS[kind] for kind in kinds} for kinds in (PLACED, OVER))
 _WITH_TEXTS = (HistoryEventKind.PREEMPTED, HistoryEventKind.RECONSTRUCTED)
 _OVERVIEW = (HistoryEventKind.ADMITTED, HistoryEventKind.PREEMPTED)
 
@@ -53,12 +57,12 @@ _OVERVIEW = (HistoryEventKind.ADMITTED, HistoryEventKind.PREEMPTED)
 def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
     """The newest preemptions of a session, with the later outcomes of victims and preemptors. Raises HistoryError.
 
-    The outcomes have only what analyses of preemptions read: no messages, Events, nodes, flavors, priorities.
+    The outcomes are those that `rows` needs, without messages and Events.
     """
     reader = EventBlockReader(db, session)
     chosen: list[Found] = []
     for block in reader.blocks(kinds=bits([HistoryEventKind.PREEMPTED]), newest_first=True):
-        chosen += ((block, at) for at in reversed(block.places(HistoryEventKind.PREEMPTED)))
+        chosen += ((block, at) for at in reversed(block.places(_PREEMPTED)))
         if len(chosen) >= limit:
             break
     del chosen[limit:]
@@ -67,13 +71,43 @@ def preemptions(db: sqlite3.Connection, session: int, limit: int) -> Lines:
     first = min(block.numbers[at] for block, at in chosen)
     names = {name for block, at in chosen for name in (block.subject(at), block.preemptor(at)) if name}
     found = {block.numbers[at]: (block, at) for block, at in chosen}
-    for block, at in reader.about(names, _AFTERWARDS, after=first):
+    for block, at in _outcomes(chosen, reader.about(names, _AFTERWARDS, after=first)):
         found[block.numbers[at]] = (block, at)
     reader.read_texts(names)
     return {
-        n: reader.event(block, at) if block.kind(at) in _WITH_TEXTS else reader.outcome(block, at)
-        for n, (block, at) in sorted(found.items())
+        n: reader.event(block, at, has_texts=block.kind(at) in _WITH_TEXTS) for n, (block, at) in sorted(found.items())
     }
+
+
+def _outcomes(chosen: Sequence[Found], later: Iterable[tuple[EventBlock, int, int]]) -> Iterator[Found]:
+    """Those of the `later` events (block, place, name) that `rows` needs to complete the `chosen` preemptions.
+
+    Of the times at which the pods of a preemptor are bound it needs only the first one after each preemption.
+    """
+    preempted: dict[int, list[Time]] = {}
+    """Victim → times of its preemptions after which it was not admitted again yet."""
+    unplaced: dict[int, list[Time]] = {}
+    """Preemptor → times of its preemptions after which it was not placed yet."""
+    for block, at in chosen:
+        preempted.setdefault(block.subject(at), []).append(block.times[at])
+        unplaced.setdefault(block.preemptor(at), []).append(block.times[at])
+    first_as_victim = {name: min(times) for name, times in preempted.items()}
+    first_as_preemptor = {name: min(times) for name, times in unplaced.items()}
+    for block, at, name in later:
+        what, time = block.whats[at], block.times[at]
+        if what not in _PLACED:
+            is_needed = what == _RECONSTRUCTED or time >= first_as_victim.get(name, ENDLESS)
+            is_needed |= what in _OVER and time >= first_as_preemptor.get(name, ENDLESS)
+        else:
+            is_needed = False
+            if times := unplaced.get(name):
+                unplaced[name] = [one for one in times if one > time]
+                is_needed = len(unplaced[name]) < len(times)
+            if what == _ADMITTED and (times := preempted.get(name)):
+                preempted[name] = [one for one in times if one >= time]
+                is_needed |= len(preempted[name]) < len(times)
+        if is_needed:
+            yield block, at
 
 
 def of_workload(db: sqlite3.Connection, session: int, workload: str) -> Lines:
@@ -134,7 +168,9 @@ def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> L
     for block in reader.blocks(since=start, kinds=bits(_OVERVIEW) | LOST):
         counted = {
             what: [
-                time for at in block.places(what) if (time := block.times[at]) > start and block.numbers[at] < before
+                time
+                for at in block.places(KIND_NUMBERS[what])
+                if (time := block.times[at]) > start and block.numbers[at] < before
             ]
             for what in _OVERVIEW
         }
@@ -164,24 +200,9 @@ def last_hour(db: sqlite3.Connection, session: int, now: Time, before: int) -> L
 def preemption_count(db: sqlite3.Connection, session: int, before: int) -> int:
     """Count the preemptions among the session's history events with numbers below `before`. Raises HistoryError."""
     later = _from_number(db, session, before, bits([HistoryEventKind.PREEMPTED]))
-    number = _total(db, session, "and what = ?", KINDS.index(HistoryEventKind.PREEMPTED))
+    query = "select coalesce(sum(events), 0) from event_totals where session = ? and what = ?"
+    number = int(db.execute(query, (session, _PREEMPTED)).fetchone()[0])
     return number - sum(line.what is HistoryEventKind.PREEMPTED for line in later)
-
-
-def count(db: sqlite3.Connection, session: int) -> int:
-    """Return the number of history events of a session, also of those that were deleted by retention."""
-    return _total(db, session, "")
-
-
-def _total(db: sqlite3.Connection, session: int, condition: str, *values: int) -> int:
-    query = f"select coalesce(sum(events), 0) from event_totals where session = ? {condition}"
-    return int(db.execute(query, (session, *values)).fetchone()[0])
-
-
-def audit(db: sqlite3.Connection, session: int) -> list[tuple[str, str, str]]:
-    """Every line of a session's audit log as (command, outcome, detail), in order."""
-    rows = db.execute("select command, outcome, detail from audit where session = ? order by n", (session,))
-    return [(clean(command), clean(outcome), clean(detail)) for command, outcome, detail in rows]
 
 
 def compared(db: sqlite3.Connection, limit: int) -> ForecastDifferences:
@@ -457,7 +478,7 @@ def marks(
     for session in _sessions(db, recording):
         for block in EventBlockReader(db, session).blocks(since=since, until=until, kinds=bits(wanted)):
             for what in wanted:
-                times = (block.times[at] for at in block.places(what))
+                times = (block.times[at] for at in block.places(KIND_NUMBERS[what]))
                 found += [(time, what) for time in times if since <= time < until]
     return sorted(found)
 
@@ -497,13 +518,11 @@ def events_until(db: sqlite3.Connection, recording: int, time: Time, limit: int)
 
 def counted_events(db: sqlite3.Connection, recording: int, since: Time, until: Time) -> list[HistoryEvent]:
     """The admissions, preemptions and evictions with lost work in [since, until), oldest first. Raises HistoryError."""
-    found = []
+    found: list[HistoryEvent] = []
     for session in _sessions(db, recording):
         reader = EventBlockReader(db, session)
         for block in reader.blocks(since=since, until=until, kinds=bits(_OVERVIEW) | LOST):
-            for at, what in enumerate(block.kinds()):
-                if since <= block.times[at] < until and (what in _OVERVIEW or block.has_loss(at)):
-                    found.append(reader.event(block, at))
+            found += (reader.event(block, at) for at in _counted(block) if since <= block.times[at] < until)
     return sorted(found, key=attrgetter("time"))
 
 
@@ -511,9 +530,14 @@ def counted_since(db: sqlite3.Connection, recording: int) -> Time | None:
     """Time of the first of the recording's events that `counted_events` returns; None if there are none."""
     for session in _sessions(db, recording):
         for block in EventBlockReader(db, session).blocks(kinds=bits(_OVERVIEW) | LOST):
-            counted = zip(block.times, block.kinds(), range(len(block.times)), strict=True)
-            return min(time for time, what, at in counted if what in _OVERVIEW or block.has_loss(at))
+            return min(block.times[at] for at in _counted(block))
     return None
+
+
+def _counted(block: EventBlock) -> list[int]:
+    """Places of the events that totals count."""
+    places = set(block.places_with_loss())
+    return sorted(places.union(*(block.places(KIND_NUMBERS[what]) for what in _OVERVIEW)))
 
 
 def _sessions(db: sqlite3.Connection, recording: int) -> list[int]:

@@ -39,9 +39,10 @@ from gpuconsole.store.event_blocks import (
     UID_HERE,
     USUAL_UNIT,
     VALUE_COLUMNS,
+    BlockHead,
     Column,
+    EventRow,
     Lines,
-    Row,
 )
 from gpuconsole.store.rows import (
     AMOUNTS,
@@ -121,7 +122,7 @@ class EventBlockWriter:
         self._names = names
         self._heads: dict[int, int] = {}
         """Number of a subject's name → its last event."""
-        self._open: list[Row] = []
+        self._open: list[EventRow] = []
         """Events of the small blocks that will be merged."""
         self._open_blocks: list[int] = []
 
@@ -150,12 +151,12 @@ class EventBlockWriter:
         if len(self._open_blocks) > 1:
             self._rewrite(self._open)
 
-    def _rewrite(self, rows: Sequence[Row]) -> None:
+    def _rewrite(self, rows: Sequence[EventRow]) -> None:
         """Write these events, which include those of all small blocks, as large blocks."""
         self._db.executemany("delete from event_blocks where id = ?", [(block,) for block in self._open_blocks])
         for first in range(0, len(rows), MOST):
             self._write(rows[first : first + MOST])
-        ids = [self._id(rows[place][Column.NUMBER]) for place in (0, -1)]
+        ids = [self._id(rows[place].n) for place in (0, -1)]
         self._db.execute("delete from event_repeats where id between ? and ?", ids)
         self._open, self._open_blocks = [], []
         if len(self._heads) > _MOST_HEADS:
@@ -164,14 +165,14 @@ class EventBlockWriter:
     def _id(self, n: int) -> int:
         return self._session << SESSION_BITS | n
 
-    def _write(self, rows: Sequence[Row]) -> int:
-        times = [row[Column.TIME] for row in rows]
+    def _write(self, rows: Sequence[EventRow]) -> int:
+        times = [row.time for row in rows]
         kinds = 0
         for row in rows:
-            kinds |= 1 << row.get(Column.WHAT, 0)
-            if row.get(Column.LOST_GPU_SECONDS) or row.get(Column.LOST_UNKNOWN):
+            kinds |= 1 << row.what
+            if row.values.get(Column.LOST_GPU_SECONDS) or row.values.get(Column.LOST_UNKNOWN):
                 kinds |= LOST
-        number = self._id(rows[0][Column.NUMBER])
+        number = self._id(rows[0].n)
         self._db.execute(
             "insert into event_blocks (id, session, first, last, kinds, data) values (?, ?, ?, ?, ?, ?)",
             (number, self._session, min(times), max(times), kinds, _packed(rows)),
@@ -182,8 +183,8 @@ class EventBlockWriter:
         if not repeats:
             return
         for row in self._open:
-            if (known := repeats.get(row[Column.NUMBER])) is not None:
-                row[Column.COUNT], row[Column.LAST_TIME] = known[0] - 1, known[1] - row[Column.TIME]
+            if (known := repeats.get(row.n)) is not None:
+                row.values |= {Column.COUNT: known[0] - 1, Column.LAST_TIME: known[1] - row.time}
         self._db.executemany(
             "insert or replace into event_repeats values (?, ?, ?)",
             [(self._id(n), count, last) for n, (count, last) in repeats.items()],
@@ -213,9 +214,9 @@ class EventBlockWriter:
         ]
         self._db.executemany(_ADD_LOSS, losses)
 
-    def _row(self, n: int, line: HistoryEvent, today: int) -> Row:
+    def _row(self, n: int, line: HistoryEvent, today: int) -> EventRow:
         names = self._names
-        row: Row = {Column.NUMBER: n, Column.TIME: line.time, Column.WHAT: KIND_NUMBERS[line.what]}
+        row: dict[int, Any] = {}
         for name, column in TEXT_COLUMNS.items():
             if text := getattr(line, name):
                 row[column] = names.number(text, today)
@@ -245,7 +246,7 @@ class EventBlockWriter:
         for column, number in ((Column.PREVIOUS, subject), (Column.BY_PREVIOUS, by if by != subject else 0)):
             if number and (distance := self._follow(number, n)):
                 row[column] = distance
-        return row
+        return EventRow(n, line.time, KIND_NUMBERS[line.what], row)
 
     def _follow(self, name: int, n: int) -> int:
         """Append event `n` to the chain of a name; returns the distance to the event before, or 0."""
@@ -311,19 +312,24 @@ _ADD_LOSS = (
 )
 
 
-def _packed(rows: Sequence[Row]) -> bytes:
-    columns: dict[int, list[Any]] = {}
-    for column in sorted({int(column) for row in rows for column in row}):
-        columns[column] = [row.get(column, 0) for row in rows]
-    for column, less in ((Column.TIME, 0), (Column.NUMBER, 1)):
-        values = columns[column]
-        columns[column] = [values[0], *(one - before - less for before, one in pairwise(values))]
-    if not any(columns[Column.NUMBER][1:]):
-        # The first number is part of the block's id; the number of events is that of their times.
-        del columns[Column.NUMBER]
-    texts = {column: columns.pop(column) for column in LONG_COLUMNS if column in columns}
-    data = zlib.compress(msgspec.msgpack.encode(columns), 9)
-    return data + zlib.compress(msgspec.msgpack.encode(texts), 9) if texts else data
+def _packed(rows: Sequence[EventRow]) -> bytes:
+    times, numbers = ([getattr(row, field) for row in rows] for field in ("time", "n"))
+    gaps = [0, *(one - before - 1 for before, one in pairwise(numbers))]
+    head = BlockHead(
+        [times[0], *(one - before for before, one in pairwise(times))],
+        bytes(row.what for row in rows),
+        # The first number is part of the block's id.
+        gaps if any(gaps) else [],
+    )
+    columns: dict[int, dict[int, list[Any]]] = {}
+    texts: dict[int, dict[int, list[Any]]] = {}
+    for what in sorted(set(head.whats)):
+        values = [row.values for row in rows if row.what == what]
+        for column in sorted(set().union(*values)):
+            part = texts if column in LONG_COLUMNS else columns
+            part.setdefault(what, {})[column] = [row.get(column, 0) for row in values]
+    parts = (head, columns, texts) if texts else (head, columns)
+    return b"".join(zlib.compress(msgspec.msgpack.encode(part), 9) for part in parts)
 
 
 class Writer:

@@ -34,9 +34,9 @@ ACTIONS = {
 """Texts for the actions of Volcano and KAI."""
 _EVICTIONS = (HistoryEventKind.EVICTED, HistoryEventKind.POD_EVICTED)
 _GONE = (HistoryEventKind.REQUEUED, HistoryEventKind.FINISHED, HistoryEventKind.FAILED, HistoryEventKind.DELETED)
-_OVER = (HistoryEventKind.FINISHED, HistoryEventKind.FAILED, HistoryEventKind.DELETED)
-_PLACED = (HistoryEventKind.ADMITTED, HistoryEventKind.STARTED, HistoryEventKind.POD_BOUND)
-NEEDED = frozenset({HistoryEventKind.PREEMPTED, HistoryEventKind.RECONSTRUCTED, *_EVICTIONS, *_GONE, *_PLACED})
+OVER = (HistoryEventKind.FINISHED, HistoryEventKind.FAILED, HistoryEventKind.DELETED)
+PLACED = (HistoryEventKind.ADMITTED, HistoryEventKind.STARTED, HistoryEventKind.POD_BOUND)
+NEEDED = frozenset({HistoryEventKind.PREEMPTED, HistoryEventKind.RECONSTRUCTED, *_EVICTIONS, *_GONE, *PLACED})
 """The kinds of history lines that `rows` needs."""
 THRASH_WITHIN: Span = HOUR
 THRASH_COUNT = 3
@@ -109,7 +109,7 @@ def rows(history: Sequence[HistoryEvent]) -> list[PreemptionRow]:
     the PREEMPTED line may repeat. The quota of a victim is released when it is requeued or deleted; if that was not
     observed, at the latest when it reserves quota again, or when its preemptor is admitted.
     """
-    evicted, gone, placed = (_by_subject(history, kinds) for kinds in (_EVICTIONS, _GONE, _PLACED))
+    evicted, gone, placed = (_by_subject(history, kinds) for kinds in (_EVICTIONS, _GONE, PLACED))
     times: dict[str, list[Time]] = {}
     newest: dict[str, int] = {}
     found: list[PreemptionRow] = []
@@ -172,7 +172,7 @@ def _row(
     # The release was not observed, but it came before this.
     latest = [time for time in (admitted if line.pod or again is not None else None, again) if time is not None]
     end = left if left is not None else min(latest, default=None)
-    gave_up = next((one.time for one in by_gone if one.what in _OVER and one.time >= line.time), None)
+    gave_up = next((one.time for one in by_gone if one.what in OVER and one.time >= line.time), None)
     by_path, path = paths_in(line.message)
     # Only the name is known of a victim that was deleted before it was observed.
     known = bool(line.pod or line.gpus or line.queue)
@@ -506,11 +506,3 @@ def summed(losses: Sequence[float | None], form: str) -> str:
     """Format the sum of losses with the format specification `form`; None is an unknown loss."""
     known = [loss for loss in losses if loss is not None]
     return at_least(format(sum(known), form), len(losses) - len(known), len(losses))
-
-
-def added(one: Losses, other: Losses) -> Losses:
-    """Add two tables of losses."""
-    total = dict(one)
-    for key, lost in other.items():
-        total[key] = total.get(key, NOTHING_LOST) + lost
-    return total
