@@ -11,6 +11,7 @@ from gpuconsole.model.apiserver.volcano import queues_and_pod_groups as groups
 from gpuconsole.model.apiserver.volcano import queues_and_pod_groups as hierarchy
 from gpuconsole.model.apiserver.volcano.jobs import check_numa
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import JOB, fits
+from tests.support.volcano_webhooks import queue_refusal
 
 Document = Mapping[str, Any]
 BOTH = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously"
@@ -215,16 +216,16 @@ ADMISSIONS: Mapping[str, tuple[Document, str]] = {
 
 @pytest.mark.parametrize(("document", "message"), ADMISSIONS.values(), ids=ADMISSIONS)
 def test_a_queue_has_to_fit_among_the_others(document: Document, message: str) -> None:
-    assert hierarchy.refusal(document, None, QUEUES) == message
+    assert queue_refusal(document, None, QUEUES) == message
 
 
 def test_a_queue_may_not_fall_below_what_its_children_have() -> None:
     smaller = queue("org", capability={"cpu": "10"}, deserved={"cpu": "4"}, guarantee={"resource": {"cpu": "4"}})
-    assert hierarchy.refusal(smaller, QUEUES["org"], QUEUES) == (
+    assert queue_refusal(smaller, QUEUES["org"], QUEUES) == (
         "queue org validation failed: sum of children's guarantee (cpu 5000.00, memory 0.00) exceeds parent's guarantee"
         " limit (cpu 4000.00, memory 0.00)"
     )
-    assert hierarchy.refusal(QUEUES["org"], QUEUES["org"], QUEUES) == ""
+    assert queue_refusal(QUEUES["org"], QUEUES["org"], QUEUES) == ""
 
 
 def test_queues_lie_no_deeper_than_allowed() -> None:
@@ -252,7 +253,7 @@ def noted(hierarchy_of: str, weights: str) -> Document:
 )
 def test_annotations_of_a_hierarchy_have_a_weight_for_each_level(given: tuple[str, str], message: str) -> None:
     others = {"dev": {**noted("root/sci/dev", "1/2/8"), "metadata": noted("root/sci/dev", "1/2/8")["metadata"]}}
-    assert hierarchy.refusal(noted(*given), None, others) == f"requestBody.metadata.annotations: {message}"
+    assert queue_refusal(noted(*given), None, others) == f"requestBody.metadata.annotations: {message}"
 
 
 def test_a_task_with_a_numa_policy_asks_for_whole_cpus() -> None:

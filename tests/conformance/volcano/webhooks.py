@@ -9,6 +9,7 @@ from gpuconsole.model.apiserver.volcano import queues_and_pod_groups as hierarch
 from gpuconsole.model.apiserver.volcano.jobs import check_numa
 from gpuconsole.model.apiserver.volcano.queues_and_pod_groups import Objection, order_of
 from tests.conformance.tables import Case, Check, Document, NotModelled, Table, compare
+from tests.support.volcano_webhooks import queue_refusal
 
 Queues = Mapping[str, Document]
 
@@ -100,7 +101,7 @@ def check_admission(table: Table, case: Case) -> Iterator[str]:
     if operation == "DELETE":
         raise NotModelled("nothing deletes a queue")
     if operation in ("CREATE", "UPDATE"):
-        message = hierarchy.refusal(queue, request.get("oldObject"), known)
+        message = queue_refusal(queue, request.get("oldObject"), known)
     else:
         listed = "`CREATE`, `UPDATE` or `DELETE`"
         message = f"invalid operation `{operation}`, expect operation to be {listed}"

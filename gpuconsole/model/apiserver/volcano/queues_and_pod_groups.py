@@ -189,12 +189,6 @@ def check_queue(queue: Document, queues: Queues) -> Iterator[Objection]:
     yield from check_hierarchy(queue, queues)
 
 
-def refusal_of(objections: list[Objection]) -> str:
-    """Return the texts of errors as Kubernetes prints an aggregate of field errors; empty if there are none."""
-    texts = list(dict.fromkeys(objection.text for objection in objections))
-    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""
-
-
 def _wrong(path: Path, field: str, value: Any, detail: str, remedy: str) -> Objection:
     text = f'requestBody.{field}: Invalid value: "{value}": {detail}'
     return QueueObjection(path, text, remedy, "bad-queue", detail)
@@ -280,19 +274,6 @@ ROOT = "root"
 MOST_LEVELS = 5
 _TOPS = ("", ROOT)
 _PARENT: Path = ("spec", "parent")
-_KINDS = ("capability", "deserved", "guarantee")
-
-
-def refusal(queue: Document, old: Document | None, queues: Queues) -> str:
-    """Return why a new queue, or one that replaces `old`, is refused; empty if it is accepted."""
-    own = refusal_of(list(check_queue(queue, queues)))
-    if own:
-        return own
-    moved = old is None or parent_of(queue) != parent_of(old)
-    if moved:
-        return message_of(among(queue, queues))
-    changed = old is None or any(_amounts(queue, kind) != _amounts(old, kind) for kind in _KINDS)
-    return message_of(check_amounts(queue, queues)) if changed else ""
 
 
 def among(queue: Document, queues: Queues) -> Iterator[Objection]:
