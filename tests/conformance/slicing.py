@@ -233,7 +233,6 @@ def _holding(workload: Workload) -> Holding:
         cluster_queue="any",
         priority=0,
         timestamp=0,
-        reserved_at=0,
         evicted=False,
         usage=(),
         columns=frozenset(),

@@ -321,8 +321,6 @@ class Holding(Struct, frozen=True, kw_only=True):
     cluster_queue: str
     priority: int
     timestamp: Time
-    reserved_at: Time
-    """Time of the quota reservation; of the cycle, if the scheduler assumed it."""
     evicted: bool
     usage: tuple[tuple[int, int], ...]
     columns: frozenset[int]

@@ -334,7 +334,6 @@ def _holding(state: KueueState, number: int, workload: Workload) -> Holding:
         cluster_queue=admission.cluster_queue,
         priority=priority,
         timestamp=queue_timestamp(workload, state.config),
-        reserved_at=since,
         evicted=evicted,
         rank=(not evicted, priority, -since, workload.uid),
         usage=tuple(uses.items()),

@@ -20,7 +20,6 @@ def holding(number: int, draw: Random) -> Holding:
         cluster_queue="q",
         priority=priority,
         timestamp=since,
-        reserved_at=since,
         evicted=evicted,
         usage=(),
         columns=frozenset(),
