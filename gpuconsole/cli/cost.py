@@ -18,21 +18,25 @@ from gpuconsole.garbage import uncollected
 from gpuconsole.insight.cost.allocation import CostAllocator, CostHour, CostKind
 from gpuconsole.insight.cost.focus import focus_csv
 from gpuconsole.insight.cost.report import (
+    NO_LOANS,
     Budget,
     BudgetStatus,
     CostBy,
     CostItem,
     CostSummary,
     JobFacts,
+    LoanRates,
     Window,
     budget_status,
     budget_window,
     cost_summary,
     job_facts,
+    loan_rates,
     month_of,
     month_window,
     present_rates,
     team_month,
+    workload_costs,
 )
 from gpuconsole.insight.tables import time_range
 from gpuconsole.model.clock import DAY, HOUR, Span, Time, format_time, parse_span, parse_time
@@ -65,6 +69,8 @@ class CostSource(Struct, frozen=True, kw_only=True):
     """The rows that budgets need: those of `budget_window`."""
     jobs: Mapping[str, JobFacts] = {}
     """Facts about the jobs of workloads, as far as known."""
+    loans: LoanRates | None = None
+    """What borrowed quota costs per hour; None if the rows are not present rates."""
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     """What is missing because RBAC forbids reading it, as sentences; then the cost is not known."""
@@ -199,7 +205,15 @@ def _accrued(
             raise UsageError("a cluster has only present rates; --month and --since need --history or --until")
         notes = (RATES if request.recorded is None else PAST_RATES,)
         rows, window = present_rates(begin, prices, labels), (begin.time, begin.time + HOUR)
-        return CostSource(origin=origin, rows=rows, window=window, per_hour=True, notes=notes, unknown=unknown)
+        return CostSource(
+            origin=origin,
+            rows=rows,
+            window=window,
+            per_hour=True,
+            loans=loan_rates(begin, workload_costs(rows)),
+            notes=notes,
+            unknown=unknown,
+        )
     allocator = CostAllocator(begin, prices, labels)
     for event in events_until(simulation, span):
         allocator.note(event)
@@ -253,9 +267,24 @@ def _print(source: CostSource, by: CostBy, budgets: Sequence[Budget], output: st
         case "json":
             _print_json(source, _summary_body(source, summary, statuses))
         case _:
-            document = texts.cost_document(summary, per_hour=source.per_hour, budgets=statuses, notes=source.notes)
+            document = texts.cost_document(
+                summary,
+                per_hour=source.per_hour,
+                loans=source.loans or NO_LOANS,
+                borrowed=_borrowed(source, by) or {},
+                budgets=statuses,
+                notes=source.notes,
+            )
             _print_document(source, document, output)
     return 1 if any(one.alert for one in statuses) else 0
+
+
+def _borrowed(source: CostSource, by: CostBy) -> Mapping[str, float] | None:
+    """Return the cost of borrowed quota in USD per hour by item; None if it is not known."""
+    if source.loans is None:
+        return None
+    names = {row.owner.workload: str(getattr(row.owner, by.value.replace("-", "_"))) for row in source.rows}
+    return source.loans.borrowed_by(names.__getitem__)
 
 
 def _print_team(source: CostSource, team: str, month: str, output: str) -> int:
@@ -295,17 +324,23 @@ def _print_document(source: CostSource, document: texts.CostDocument, output: st
 
 
 def _summary_body(source: CostSource, summary: CostSummary, budgets: Iterable[BudgetStatus]) -> dict[str, Any]:
-    """The fields of the JSON document; with `per_hour` amounts are USD per hour, and `gpu_hours` are GPUs."""
+    """The fields of the JSON document; with `per_hour` amounts are USD per hour, and `gpu_hours` are GPUs.
+
+    What is borrowed and lent is null without `per_hour`.
+    """
+    loans, borrowed = source.loans, _borrowed(source, summary.by)
     return {
         "by": summary.by,
         "per_hour": source.per_hour,
         "window": {"since": format_time(summary.window[0]), "until": format_time(summary.window[1])},
-        "items": [_item_body(source, summary, item) for item in summary.items],
+        "items": [_item_body(source, summary, item, borrowed) for item in summary.items],
         "total_cost_usd": summary.total_cost_usd,
         "idle_cost_usd": summary.idle_cost_usd,
         "system_cost_usd": summary.system_cost_usd,
         "idle_gpu_hours": summary.idle_gpu_hours,
         "saved_usd": summary.saved_usd,
+        "borrowed_usd": round(sum(loans.borrowed.values()), 2) if loans is not None else None,
+        "lent_usd": {name: round(usd, 2) for name, usd in sorted(loans.lent.items())} if loans is not None else None,
         "budgets": [
             {
                 "team": one.budget.team,
@@ -320,7 +355,9 @@ def _summary_body(source: CostSource, summary: CostSummary, budgets: Iterable[Bu
     }
 
 
-def _item_body(source: CostSource, summary: CostSummary, item: CostItem) -> dict[str, Any]:
+def _item_body(
+    source: CostSource, summary: CostSummary, item: CostItem, borrowed: Mapping[str, float] | None
+) -> dict[str, Any]:
     body = {
         "name": called(item.name),
         "gpu_hours": item.gpu_hours,
@@ -329,6 +366,7 @@ def _item_body(source: CostSource, summary: CostSummary, item: CostItem) -> dict
         "underutilized_usd": item.underutilized_usd,
         "lost_usd": item.lost_usd,
         "saved_usd": item.saved_usd,
+        "borrowed_usd": round(borrowed.get(item.name, 0.0), 2) if borrowed is not None else None,
         "utilization": item.utilization,
     }
     if summary.by is CostBy.WORKLOAD:

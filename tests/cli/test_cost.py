@@ -109,6 +109,7 @@ def test_eight_a100_for_two_hours_cost_35_36(gpuconsole: Line, cluster: Path) ->
                 "underutilized_usd": 0.0,
                 "lost_usd": 0.0,
                 "saved_usd": 0.0,
+                "borrowed_usd": None,
                 "utilization": None,
                 "workload": item["workload"],
                 "cost_per_epoch": None,
@@ -119,6 +120,8 @@ def test_eight_a100_for_two_hours_cost_35_36(gpuconsole: Line, cluster: Path) ->
         "system_cost_usd": 0.0,
         "idle_gpu_hours": 8.0,
         "saved_usd": 0.0,
+        "borrowed_usd": None,
+        "lent_usd": None,
         "budgets": [],
         "notes": [],
     }
@@ -340,6 +343,23 @@ def test_what_cannot_be_answered_is_said(gpuconsole: Line, words: tuple[str, ...
     done = gpuconsole("cost", *words)
     assert (done.status, done.out) == (2, "")
     assert problem in done.err
+
+
+def test_present_rates_have_the_parts_on_borrowed_and_lent_quota(gpuconsole: Line, tmp_path: Path) -> None:
+    saved = str(tmp_path / "saved.json")
+    gpuconsole("snapshot", "save", saved, "org-cohort", "--until", "30m")
+    found = of(gpuconsole, "--snapshot", saved, "--by", "queue")
+    assert {item["name"]: (item["cost_usd"], item["borrowed_usd"]) for item in found["items"]} == {
+        "cq-research": (26.52, 8.84),
+        "cq-prod": (17.68, 0.0),
+    }
+    assert (found["borrowed_usd"], found["lent_usd"]) == (8.84, {"cq-prod": 8.84})
+    result = gpuconsole("cost", "--snapshot", saved, "--by", "workload")
+    (borrower,) = (line for line in result.lines if line.startswith("research/rlhf"))
+    assert "  BORROWED  " in result.lines[2]
+    assert borrower.split()[6] == "$8.84"
+    assert "borrowed, of the total   $8.84" in result.lines
+    assert "cq-prod lends quota for $8.84 per hour of this cost." in result.lines
 
 
 RESEARCH = CostOwner(kind=CostKind.WORKLOAD, workload="llm/job-train-1f728", namespace="llm", team="research")

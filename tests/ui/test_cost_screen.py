@@ -10,7 +10,7 @@ from gpuconsole.insight.cost.allocation import CostHour, CostKind, CostOwner
 from gpuconsole.insight.cost.report import CostBy, job_cost
 from gpuconsole.model.autoscaling import POOL, SPOT, NodeGroup, NodePool, ProvisionedInstance
 from gpuconsole.model.clock import HOUR, MINUTE, parse_time
-from gpuconsole.model.cluster import Node
+from gpuconsole.model.cluster import Node, Pod
 from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind
 from gpuconsole.model.objects import Object
 from gpuconsole.model.workloads import Workload
@@ -57,7 +57,7 @@ async def test_pools_show_their_machines_and_queues_their_part(size: tuple[int, 
         assert "$12.00" in stage.line("▌ spot")
         assert "$35.36" in stage.line("static nodes")
         assert "$17.68" in stage.line("cq-prod")
-        assert "○ unallocated" in stage.text
+        assert "○ idle" in stage.text
 
 
 async def test_the_cost_is_divided_by_queue_team_or_workload() -> None:
@@ -71,6 +71,25 @@ async def test_the_cost_is_divided_by_queue_team_or_workload() -> None:
         await stage.press("B")
         names = [row.name for row in stage.screen(CostScreen).query_one("#shares", Grid).rows]
         assert names == ["prod/serve", "research/rlhf", "research/llm-ft", "", "research/embed"]
+
+
+async def test_borrowed_and_lent_quota_have_their_parts_of_the_cost() -> None:
+    # Research uses 4 GPUs of prod's quota, at 2.21 USD an hour.
+    async with staged(recorded(org_cohort()), (160, 50)) as stage:
+        await stage.press("9")
+        assert ["BORROWED/h" in stage.text, "LENT/h" in stage.text] == [True, True]
+        assert stage.line("cq-research").split().count("$8.84") == 1
+        assert stage.line("cq-prod").split().count("$8.84") == 1
+        await stage.press("B", "B")
+        assert ["BORROWED/h" in stage.text, "LENT/h" in stage.text] == [True, False]
+        assert stage.line("research/rlhf").split().count("$8.84") == 1
+
+
+async def test_a_lender_without_workloads_has_a_row() -> None:
+    idle = [one for one in org_cohort() if not isinstance(one, Workload | Pod) or one.namespace != "prod"]
+    async with staged(recorded(idle), (160, 50)) as stage:
+        await stage.press("9")
+        assert stage.line("cq-prod").split().count("$8.84") == 1
 
 
 async def test_enter_leads_to_the_nodes_of_a_pool_and_to_who_causes_the_cost() -> None:

@@ -5,7 +5,7 @@ begins. Amounts are rounded to cents such that the parts add up to the total (la
 system pods are not charged to anyone; they stand beside the items.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import floor
@@ -23,6 +23,8 @@ from gpuconsole.insight.cost.allocation import (
     CostLabels,
     CostOwner,
 )
+from gpuconsole.insight.index.demand import FlavorResource, held, quota_accelerators
+from gpuconsole.insight.sharing.fair_shares import borrowed_parts, loans, over_nominal
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -216,6 +218,66 @@ def present_rates(snapshot: Snapshot, prices: Prices, labels: CostLabels = DEFAU
         replace(row, hour=hour, **{name: getattr(row, name) * (HOUR // SECOND) for name in COST_AMOUNTS})
         for row in allocator.drain()
     )
+
+
+# Borrowed and lent quota
+
+
+class LoanRates(Struct, frozen=True, kw_only=True):
+    """What borrowed quota costs at present, in USD per hour: parts of the cost rates, not added to them.
+
+    Both add up to the same amount in each cohort. Usage above all quota of a cohort, as after a quota was reduced, is
+    in neither, because nobody lends it.
+    """
+
+    borrowed: Mapping[str, float]
+    """Workload → cost rate of its GPUs above the nominal quota of its ClusterQueue."""
+    lent: Mapping[str, float]
+    """ClusterQueue, or Cohort with its own quota → cost rate of its GPUs that others use."""
+
+    def borrowed_by(self, name: Callable[[str], str]) -> Mapping[str, float]:
+        """Sum the borrowed rates by a name of each workload, such as its team."""
+        found: dict[str, float] = {}
+        for workload, usd in self.borrowed.items():
+            found[name(workload)] = found.get(name(workload), 0.0) + usd
+        return found
+
+
+def workload_costs(rows: Iterable[CostHour]) -> Mapping[str, float]:
+    """Sum the costs in USD by workload."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row.owner.kind is CostKind.WORKLOAD:
+            found[row.owner.workload] = found.get(row.owner.workload, 0.0) + row.cost_usd
+    return found
+
+
+NO_LOANS = LoanRates(borrowed={}, lent={})
+
+
+def loan_rates(snapshot: Snapshot, hourly: Mapping[str, float]) -> LoanRates:
+    """Divide the cost rates of workloads, in USD per hour, into what they use of their own quota and of others'.
+
+    A workload borrows as much as `borrowed_parts` says, at its own mean price per accelerator; a lender is attributed
+    its part of the borrower's cost as in `loans`. Quota of pods that hold no GPUs yet costs nothing.
+    """
+    counted = quota_accelerators(snapshot)
+    parts: dict[tuple[str, FlavorResource], list[tuple[str, float]]] = {}
+    for key, amounts in borrowed_parts(snapshot).items():
+        workload, usd = snapshot.workloads[key], hourly.get(key, 0.0)
+        total = sum(amount for (_, resource), amount in held(workload) if resource in counted)
+        for pair, amount in amounts.items() if usd else ():
+            parts.setdefault((workload.cluster_queue, pair), []).append((key, usd * amount / total))
+    borrowed: dict[str, float] = {}
+    lent: dict[str, float] = {}
+    over = over_nominal(snapshot)
+    for loan in loans(snapshot):
+        pair = loan.flavor, loan.resource
+        for key, usd in parts.get((loan.borrower, pair), ()):
+            part = usd * loan.gpus / over[loan.borrower][pair]
+            borrowed[key] = borrowed.get(key, 0.0) + part
+            lent[loan.lender] = lent.get(loan.lender, 0.0) + part
+    return LoanRates(borrowed=borrowed, lent=lent)
 
 
 # Windows

@@ -2,13 +2,13 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from msgspec import Struct
 
 from gpuconsole.insight.cost.focus import spreadsheet_text
-from gpuconsole.insight.cost.report import BudgetStatus, CostItem, CostSummary, TeamMonth
+from gpuconsole.insight.cost.report import NO_LOANS, BudgetStatus, CostItem, CostSummary, LoanRates, TeamMonth
 from gpuconsole.insight.tables import seconds, table
 from gpuconsole.model.text import clean
 from gpuconsole.ui.names import called
@@ -29,9 +29,19 @@ class CostDocument(Struct, frozen=True, kw_only=True):
 
 
 def cost_document(
-    summary: CostSummary, *, per_hour: bool = False, budgets: Sequence[BudgetStatus] = (), notes: Sequence[str] = ()
+    summary: CostSummary,
+    *,
+    per_hour: bool = False,
+    loans: LoanRates = NO_LOANS,
+    borrowed: Mapping[str, float] = NO_LOANS.borrowed,
+    budgets: Sequence[BudgetStatus] = (),
+    notes: Sequence[str] = (),
 ) -> CostDocument:
-    """Return the report on a summary. With `per_hour` its amounts are present rates in USD per hour."""
+    """Return the report on a summary. With `per_hour` its amounts are present rates in USD per hour.
+
+    `borrowed` is the borrowed part of each item, which has a column if anything is borrowed.
+    """
+    of_which = [("borrowed, of the total", _usd(sum(borrowed.values())))] if borrowed else []
     usd = "USD/H" if per_hour else "USD"
     since, until = summary.window
     when = f"per hour at {seconds(since)}" if per_hour else f"from {seconds(since)} to {seconds(until)}"
@@ -39,23 +49,32 @@ def cost_document(
         title=f"Cost by {summary.by.replace('-', ' ').replace('gpu type', 'GPU type')}, {when}",
         heads=(
             str(summary.by).upper().replace("-", " "),
-            *("GPUS" if per_hour else "GPU-HOURS", usd, "USED", "UNDERUTILIZED", "LOST", "SPOT SAVES", "UTILIZATION"),
+            *("GPUS" if per_hour else "GPU-HOURS", usd, "USED", "UNDERUTILIZED", "LOST"),
+            *(["BORROWED"] if borrowed else []),
+            *("SPOT SAVES", "UTILIZATION"),
         ),
-        rows=tuple(map(_cells, summary.items)),
+        rows=tuple(_cells(item, [borrowed.get(item.name, 0.0)] if borrowed else []) for item in summary.items),
         sums=(
             ("idle", _usd(summary.idle_cost_usd)),
             ("system", _usd(summary.system_cost_usd)),
             ("total", _usd(summary.total_cost_usd)),
+            *of_which,
         ),
-        notes=(*map(budget_text, budgets), *notes),
+        notes=(*map(_lent_text, sorted(loans.lent.items())), *map(budget_text, budgets), *notes),
     )
 
 
-def _cells(item: CostItem) -> tuple[str, ...]:
+def _lent_text(lender: tuple[str, float]) -> str:
+    return f"{clean(lender[0])} lends quota for {_usd(lender[1])} per hour of this cost."
+
+
+def _cells(item: CostItem, borrowed: Sequence[float]) -> tuple[str, ...]:
+    """The cells of an item, with its borrowed part if there is such a column."""
+    amounts = (item.cost_usd, item.used_usd, item.underutilized_usd, item.lost_usd, *borrowed, item.saved_usd)
     return (
         called(item.name) or NO_NAME,
         f"{item.gpu_hours:,.2f}",
-        *map(_usd, (item.cost_usd, item.used_usd, item.underutilized_usd, item.lost_usd, item.saved_usd)),
+        *map(_usd, amounts),
         "–" if item.utilization is None else f"{item.utilization:.0f}%",
     )
 

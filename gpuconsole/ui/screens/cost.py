@@ -11,11 +11,14 @@ from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.cost.allocation import CostHour, CostOwner
 from gpuconsole.insight.cost.rates import By, Cost, CostReport, PoolCost, cost_report
 from gpuconsole.insight.cost.report import (
+    NO_LOANS,
     CostBy,
     CostItem,
     CostPeriod,
     CostSummary,
+    LoanRates,
     cost_summary,
+    loan_rates,
     period_window,
     present_rates,
 )
@@ -107,24 +110,38 @@ NO_NAME = "(none)"
 """Shown for cost without a value of the dimension, such as pods without a queue or a project."""
 
 
+class ShownLoans(NamedTuple):
+    """Parts of the present cost rates in USD per hour: on borrowed quota by row, and on lent quota by ClusterQueue."""
+
+    borrowed: Mapping[str, float]
+    lent: Mapping[str, float]
+
+
+NO_SHOWN_LOANS = ShownLoans({}, {})
+
+
 def head_of(by: CostBy) -> str:
     """The head of the column of names."""
     return by.value.replace("-", " ").upper()
 
 
 def name_cell(by: CostBy) -> "Column[Cost]":
-    """The column of names; GPUs without a name are unallocated."""
+    """The column of names; GPUs without a name are idle."""
 
     def cell(row: Cost) -> Cell:
         if not row.name:
-            return ((f"{GLYPHS['idle']} unallocated", "idle"),)
+            return ((f"{GLYPHS['idle']} idle", "idle"),)
         return called(row.name) if by is CostBy.WORKLOAD else row.name
 
     return Column(head_of(by), cell, id="name", width=20, flex=3, sort=lambda row: row.name)
 
 
-def cost_columns(by: CostBy, whole: float) -> tuple[Column[Cost], ...]:
-    """The columns of the cost rates, whose sum is `whole` USD per hour."""
+def cost_columns(by: CostBy, whole: float, loans: ShownLoans = NO_SHOWN_LOANS) -> tuple[Column[Cost], ...]:
+    """The columns of the cost rates, whose sum is `whole` USD per hour; only queues lend."""
+    borrowed: Column[Cost] = _dollars(
+        "BORROWED/h", lambda row: loans.borrowed.get(row.name, 0.0), "borrowed", 10, "borrowed", 2
+    )
+    lent: Column[Cost] = _dollars("LENT/h", lambda row: loans.lent.get(row.name, 0.0), "lent", 9, "own", 3)
 
     def bar(row: Cost) -> Cell:
         cells = round(BAR * row.hourly / whole) if whole else 0
@@ -144,6 +161,8 @@ def cost_columns(by: CostBy, whole: float) -> tuple[Column[Cost], ...]:
         _dollars("COST/h", lambda row: row.hourly, "hourly", 11),
         Column("", bar, width=BAR),
         Column("", lambda row: fmt.percent(row.hourly, whole), width=5, align="right"),
+        borrowed,
+        *([lent] if by is CostBy.QUEUE else []),
         Column(
             "LOST",
             lambda row: _lost(row.lost, f"{row.lost.hours_text()}{_unit(row.lost)}"),
@@ -232,7 +251,7 @@ def period_columns(by: CostBy, whole: float) -> tuple[Column[CostItem], ...]:
         Column("", bar, width=BAR, rank=2),
         Column("", lambda row: fmt.percent(row.cost_usd, whole), width=5, align="right"),
         _dollars("USED", lambda row: row.used_usd, "used", 10, rank=5),
-        _dollars("UNDERUSED", lambda row: row.underutilized_usd, "underutilized", 9, "pending", rank=4),
+        _dollars("UNDERUTILIZED", lambda row: row.underutilized_usd, "underutilized", 13, "pending", rank=4),
         _dollars("LOST", lambda row: row.lost_usd, "lost", 9, "victim"),
         _dollars("SPOT SAVES", lambda row: row.saved_usd, "saved", 10, "good", rank=3),
         Column("UTIL", busy, id="utilization", width=5, align="right", rank=1),
@@ -322,6 +341,28 @@ class ShownCosts(Struct, frozen=True, kw_only=True):
     rates: tuple[CostHour, ...]
     """Present rates, for the groupings that the report does not have."""
     period: PeriodCosts | None
+    loans: LoanRates = NO_LOANS
+    """What borrowed quota costs at present, by workload and lender."""
+    queues: Mapping[str, str] = {}
+    """Workload on borrowed quota → its ClusterQueue."""
+
+    def by_row(self) -> ShownLoans:
+        """Sum what is borrowed by the rows of the table."""
+        owners = {row.owner.workload: row.owner for row in self.rates}
+
+        def name(workload: str) -> str:
+            match self.by:
+                case CostBy.WORKLOAD:
+                    return workload
+                case CostBy.QUEUE:
+                    return self.queues[workload]
+                case CostBy.NAMESPACE:
+                    return workload.partition("/")[0]
+                case _:
+                    owner = owners.get(workload)
+                    return str(getattr(owner, self.by.value.replace("-", "_"), "")) or NO_NAME
+
+        return ShownLoans(self.loans.borrowed_by(name), self.loans.lent if self.by is CostBy.QUEUE else {})
 
 
 _OF_RATES = {CostBy.QUEUE: By.QUEUE, CostBy.NAMESPACE: By.TEAM, CostBy.WORKLOAD: By.WORKLOAD}
@@ -332,7 +373,10 @@ def present_rows(shown: ShownCosts) -> tuple[Cost, ...]:
     """The rows of the present cost rates, with the work that was lost."""
     by = shown.by
     if by in _OF_RATES:
-        return shown.bill.by[_OF_RATES[by]]
+        present = shown.bill.by[_OF_RATES[by]]
+        names = {row.name for row in present}
+        # A lender may have no workloads of its own.
+        return (*present, *(Cost(name=name) for name in sorted(shown.by_row().lent) if name not in names))
     hours = shown.rates
     found = cost_summary(hours, by, (hours[0].hour, hours[0].hour + HOUR)) if hours else None
     lost = _lost_by(shown.lost, by, hours)
@@ -396,9 +440,13 @@ class CostScreen(ObjectScreen):
             # The header shows why there is no history; the newest events are available nevertheless.
             lost, window = lost_by(snapshot.recent), AT_HAND
         prices, by, period = self.console.prices, self._by, self._period
+        bill = cost_report(snapshot, prices, lost)
+        loans = loan_rates(snapshot, {row.name: row.hourly for row in bill.by[By.WORKLOAD]})
         return ShownCosts(
             by=by,
-            bill=cost_report(snapshot, prices, lost),
+            bill=bill,
+            loans=loans,
+            queues={key: snapshot.workloads[key].cluster_queue for key in loans.borrowed},
             lost=lost,
             window=window,
             rates=present_rates(snapshot, prices, self.console.cost_labels) if by not in _OF_RATES else (),
@@ -431,7 +479,7 @@ class CostScreen(ObjectScreen):
         lines, shares = self.query_one("#bill", Lines), self.query_one("#shares", Grid)
         if shown.period is None:
             lines.lines = summary(shown.bill, shown.window)
-            shares.columns = cost_columns(shown.by, shown.bill.hourly)
+            shares.columns = cost_columns(shown.by, shown.bill.hourly, shown.by_row())
             shares.show(present_rows(shown))
             return
         costs = shown.period
