@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -28,10 +28,10 @@ from gpuconsole.insight.forecast.estimates import (
 )
 from gpuconsole.insight.forecast.expected_start import corrected
 from gpuconsole.insight.forecast.forecast import WorkloadOutlook
-from gpuconsole.insight.pending.why import AdmissionView, Tried, rehearsal_of, rehearsal_on, trying, view_of, view_on
-from gpuconsole.insight.preemption.risk import Risk, eviction_risk_steps
-from gpuconsole.insight.whatif.plan import CapacityPlan, plan_steps
-from gpuconsole.insight.whatif.whatif import WhatIf, what_if_steps
+from gpuconsole.insight.pending.why import AdmissionView, Tried, rehearsal_on, trying, view_of, view_on
+from gpuconsole.insight.preemption.risk import Risk
+from gpuconsole.insight.whatif.plan import CapacityPlan
+from gpuconsole.insight.whatif.whatif import WhatIf
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
@@ -43,6 +43,20 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.recorder import estimates as recorded_estimates
 from gpuconsole.workers.client import ObservedCluster, Worker
+from gpuconsole.workers.protocol import (
+    AnalysedCluster,
+    Analysis,
+    Arguments,
+    T,
+    estimate_outlook,
+    estimate_risk,
+    estimate_starts,
+    explain_pending,
+    find_plan,
+    score_nodes,
+    simulated_cluster,
+    try_commands,
+)
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 1.0
@@ -101,9 +115,6 @@ class EstimateService:
             self._recorder.add_estimates(estimates)
 
 
-Answer = TypeVar("Answer")
-
-
 class AnalysisService:
     """Computes analyses in forks of one cluster. Thread-safe; only `worker` changes, at a hand-over."""
 
@@ -154,22 +165,15 @@ class AnalysisService:
         stopped meanwhile.
         """
         self._decide()
-        backend, live = self._forkable(), self._live
-
-        def here() -> Iterator[Progress[WhatIf]]:
-            found = live.snapshot() if live is not None else None
-            return what_if_steps(backend.fork(), commands, horizon, against, places, found, clock=time.thread_time)
-
-        return self._pieces(lambda worker, seen: worker.looks(commands, horizon, against, seen, places), here)
+        return self._run(try_commands, tuple(commands), horizon, tuple(against), tuple(places))
 
     def scores(self, pod: Pod) -> ScoreTable | None:
         """Return all filter and score results of every node for this pod now; None if the engine has no scores.
 
         Blocks, and raises, as `looks` does.
         """
-        backend = self._forkable()
-        answer = self._from_worker(lambda worker, seen: (worker.scores(pod, seen),))
-        return backend.fork().placement.scores(pod) if answer is None else answer[0]
+        *_, last = self._run(score_nodes, pod)
+        return last.answer
 
     def why(self, workload: str) -> Iterator[Progress[Tried]]:
         """Explain why a workload is pending, then try suggestions in forks; each step yields the answer so far.
@@ -177,40 +181,20 @@ class AnalysisService:
         Each step blocks, as those of `looks` do. The Kueue configuration of a recording is unknown: Kueue's defaults
         are used.
         """
-        return self._pieces(lambda worker, seen: worker.why(workload, seen), lambda: self._why_here(workload))
-
-    def _why_here(self, workload: str) -> Iterator[Progress[Tried]]:
-        backend, live = self._backend, self._live
-        if live is not None or not isinstance(backend, Forkable):
-            snapshot = self._newest() if live is None else live.snapshot()
-            kueue = DEFAULT if live is None else live.policy.kueue
-            simulating = backend.fork if isinstance(backend, Forkable) else None
-            return trying(snapshot, rehearsal_on(snapshot, kueue), workload, simulating)
-        fork = backend.fork()
-        snapshot = fork.snapshot()
-        return trying(snapshot, rehearsal_of(fork, snapshot), workload, lambda: fork)
+        if not isinstance(self._backend, Forkable):
+            snapshot = self._newest()
+            return trying(snapshot, rehearsal_on(snapshot, DEFAULT), workload)
+        return self._run(explain_pending, workload)
 
     def plan(self, commands: Sequence[Command], wanted: Span) -> Iterator[Progress[CapacityPlan]]:
         """Search for quota, nodes or policy with which these workloads start within the wait `wanted`; as `looks`."""
         self._decide(*PLACES)
-        backend = self._forkable()
-        return self._pieces(
-            lambda worker, seen: worker.plan(commands, wanted, seen),
-            lambda: plan_steps(backend.fork(), commands, wanted),
-        )
+        return self._run(find_plan, tuple(commands), wanted)
 
     def risk(self) -> Iterator[Progress[Risk]]:
         """Estimate the preemption risk of running workloads by many simulation runs; result by result, as `looks`."""
         self._decide(*PLACES)
-        backend = self._forkable()
-        return self._pieces(
-            lambda worker, seen: worker.risk(seen),
-            lambda: eviction_risk_steps(
-                backend.fork(),
-                found=self.standing() if self._live is not None else None,
-                clock=time.monotonic,
-            ),
-        )
+        return self._run(estimate_risk)
 
     def ahead(self, workload: str) -> Iterator[Progress[WorkloadOutlook]]:
         """Estimate the start of a pending workload, or the preemption risk of a running one, by many simulation runs.
@@ -220,7 +204,7 @@ class AnalysisService:
         """
         if missing_for_forecast(self._newest(), *PLACES):
             return
-        for piece in self._pieces(lambda worker, seen: worker.ahead(workload, seen), lambda: iter(())):
+        for piece in self._from_worker(estimate_outlook, workload):
             found = piece.answer
             if found is None or found.eta is None or found.eta.start is None:
                 yield piece
@@ -233,7 +217,7 @@ class AnalysisService:
         """Estimate the starts of all pending workloads, calibrated and recorded as by `ahead`; result by result."""
         if missing_for_forecast(self._newest(), *PLACES):
             return
-        for piece in self._pieces(lambda worker, seen: worker.outlook(seen), lambda: iter(())):
+        for piece in self._from_worker(estimate_starts):
             found = piece.answer
             if found is None:
                 yield piece
@@ -263,31 +247,42 @@ class AnalysisService:
             raise NotSupportedError("A recording has no what-ifs; open its snapshot with --snapshot FILE")
         return self._backend
 
-    def _pieces(
-        self, ask: Callable[[Worker, ObservedCluster | None], Iterator[Answer]], here: Callable[[], Iterator[Answer]]
-    ) -> Iterator[Answer]:
-        """The worker's results; if it returns none, those of this process."""
+    def _run(self, analysis: Analysis[*Arguments, T], *arguments: *Arguments) -> Iterator[Progress[T]]:
+        """The worker's results; if it returns none, those of this process. Raises NotSupportedError at once."""
+        self._forkable()
 
-        def begin(worker: Worker, seen: ObservedCluster | None) -> tuple[Answer, Iterator[Answer]]:
-            trial = ask(worker, seen)
-            return next(trial), trial
+        def results() -> Iterator[Progress[T]]:
+            begun = False
+            for progress in self._from_worker(analysis, *arguments):
+                begun = True
+                yield progress
+            if not begun:
+                yield from analysis(self._cluster(), *arguments)
 
-        begun = self._from_worker(begin) if isinstance(self._backend, Forkable) else None
-        if begun is None:
-            yield from here()
-        else:
-            yield begun[0]
-            yield from begun[1]
+        return results()
 
-    def _from_worker(self, ask: Callable[[Worker, ObservedCluster | None], Answer]) -> Answer | None:
-        """The worker's answer; None without a worker, or if it failed. Raises WorkerError after `close`."""
-        if self.worker is None or self.worker.lost:
-            return None
+    def _from_worker(self, analysis: Analysis[*Arguments, T], *arguments: *Arguments) -> Iterator[Progress[T]]:
+        """The worker's results; none without a worker, or if it fails at once. Raises WorkerError after `close`."""
+        live, worker = self._live, self.worker
+        if worker is None or worker.lost or not isinstance(self._backend, Forkable):
+            return
+        seen = ObservedCluster(live, live.snapshot(), live.policy) if live is not None else None
+        results = worker.ask(analysis, seen, *arguments)
         try:
-            live = self._live
-            return ask(self.worker, ObservedCluster(live, live.snapshot(), live.policy) if live is not None else None)
+            first = next(results)
         except WorkerError as error:
             if self._closed:
                 raise
             LOG.warning("The worker failed; computing in this process: %s", error)
-            return None
+            return
+        yield first
+        yield from results
+
+    def _cluster(self) -> AnalysedCluster:
+        """The cluster as the subject of an analysis in this process."""
+        fork, live = self._forkable().fork, self._live
+        if live is None:
+            return simulated_cluster(fork())
+        snapshot = live.snapshot()
+        kueue = live.policy.kueue
+        return AnalysedCluster(cache(fork), lambda: (snapshot, rehearsal_on(snapshot, kueue)), lambda: snapshot)

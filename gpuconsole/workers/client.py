@@ -1,7 +1,7 @@
 """Client of the worker process: starts it, keeps its replica up to date, and asks it questions.
 
-`Worker` has a method for each question, with the type of its answer. `WorkerClient` below it sends one request at a
-time; by the `PriorityLock`, questions that a user waits for run before those that fill columns.
+`Worker` sends one request at a time; by the `PriorityLock`, questions that a user waits for run before those that fill
+columns.
 
 Start it before the app runs: Textual replaces stderr, and a process cannot be spawned after that.
 """
@@ -10,7 +10,7 @@ import logging
 import multiprocessing
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -21,55 +21,40 @@ from msgspec.structs import replace
 
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
-from gpuconsole.insight.forecast.estimates import StartEstimates
-from gpuconsole.insight.forecast.forecast import Forecast, WorkloadOutlook
-from gpuconsole.insight.pending.why import Tried
-from gpuconsole.insight.preemption.risk import Risk
-from gpuconsole.insight.whatif.plan import CapacityPlan
-from gpuconsole.insight.whatif.whatif import WhatIf
-from gpuconsole.model.clock import Span, Time
-from gpuconsole.model.cluster import Pod
+from gpuconsole.insight.forecast.forecast import Forecast
+from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.snapshot import EMPTY, Snapshot, change_events
-from gpuconsole.scheduling.placement import ScoreTable
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.process import serve
 from gpuconsole.workers.protocol import (
+    ANALYSES,
     ENCODER,
     REPLIES,
-    Answered,
+    Analysis,
+    AnswerPiece,
+    Arguments,
     AskForecast,
-    AskOutlook,
-    AskPlan,
-    AskRisk,
-    AskScores,
-    AskStarts,
-    AskWhatIf,
-    AskWhy,
     Begin,
     Carried,
     Done,
     Expect,
     Failed,
     ForecastReply,
-    Long,
     NextPiece,
-    OutlookReply,
-    PlanReply,
     Question,
-    QuestionMessage,
     ReplaySteps,
     Reply,
     Request,
-    RiskReply,
-    ScoresReply,
-    StartsReply,
+    T,
     UpdateSnapshot,
-    WhatIfReply,
-    WhyReply,
+    estimate_outlook,
+    estimate_starts,
 )
 
+LOW_PRIORITY = (estimate_outlook.__name__, estimate_starts.__name__)
+"""Analyses that wait for those that a user waits for."""
 LONGEST = 10.0
 """Maximum seconds that a question of low priority waits."""
 
@@ -126,7 +111,7 @@ def _process_context() -> str:
     return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
 
 
-class WorkerClient:
+class Worker:
     """Starts the worker process, keeps its replica up to date and sends it requests; a `Follower`. Mutates.
 
     Questions are thread-safe, the other methods are for the polling thread.
@@ -208,44 +193,62 @@ class WorkerClient:
             self._pipe.close()
         self.process.close()
 
-    def pieces(self, question: Long, seen: ObservedCluster | None) -> Iterator[Answered]:
-        """Send a long question about `seen` (None: the replicated simulation), and yield its results.
+    def ask(
+        self, analysis: Analysis[*Arguments, T], seen: ObservedCluster | None, *arguments: *Arguments
+    ) -> Iterator[Progress[T]]:
+        """Run an analysis in the live cluster `seen` (None: in the replicated simulation). Raises WorkerError.
 
-        Other questions may run between two results, and stopping cancels it. Estimated starts have low priority: they
-        wait for answers that a user waits for.
+        Other questions may run between two results, and stopping cancels it. Estimates for columns have low priority:
+        they wait for answers that a user waits for.
         """
-        if isinstance(question, AskOutlook | AskStarts):
-            yield from self._in_turn(question, seen, self._turns.let_pass)
+        if analysis.__name__ in LOW_PRIORITY:
+            yield from self._in_turn(analysis, seen, arguments, self._turns.let_pass)
         else:
             with self._turns.awaited():
-                yield from self._in_turn(question, seen, lambda: None)
+                yield from self._in_turn(analysis, seen, arguments, lambda: None)
 
-    def _in_turn(self, question: Long, seen: ObservedCluster | None, turn: Callable[[], None]) -> Iterator[Answered]:
-        number = next(_NUMBERS)
-        turn()
-        yield self.answer(replace(question, number=number, seen=seen is not None), seen)
+    def _in_turn(
+        self,
+        analysis: Analysis[*Arguments, T],
+        seen: ObservedCluster | None,
+        arguments: tuple[*Arguments],
+        turn: Callable[[], None],
+    ) -> Iterator[Progress[T]]:
+        number, name = next(_NUMBERS), analysis.__name__
+        raw = msgspec.Raw(ENCODER.encode(arguments))
+        request: Question | NextPiece = Question(number=number, analysis=name, arguments=raw, seen=seen is not None)
         while True:
             turn()
-            yield self.answer(NextPiece(number), None)
+            reply = self._answer(request, seen)
+            assert isinstance(reply, AnswerPiece)
+            progress: Progress[T] = ANALYSES[name].progress.decode(reply.progress)
+            yield progress
+            if progress.last:
+                return
+            request, seen = NextPiece(number), None
+
+    def forecast(
+        self, seen: ObservedCluster, assumed: tuple[str, ...], unseen: tuple[str, ...]
+    ) -> tuple[Forecast, ForecastDifferences]:
+        """Forecast Kueue's next decisions in a live cluster; see `ForecastChecker.look`. Raises WorkerError.
+
+        `assumed` and `unseen` are sentences about what is assumed, and what is not visible, in it.
+        """
+        reply = self._answer(AskForecast(assumed, unseen), seen)
+        assert isinstance(reply, ForecastReply)
+        return reply.forecast, reply.said
 
     def expect(self, seen: ObservedCluster) -> None:
         """Send the newest state of a cluster, because a question about it is likely to follow. Raises WorkerError."""
         self._reply(Expect(), seen)
 
-    def answer(self, question: Question | NextPiece | AskForecast, seen: ObservedCluster | None) -> Answered:
+    def _answer(
+        self, request: Question | NextPiece | AskForecast, seen: ObservedCluster | None
+    ) -> AnswerPiece | ForecastReply:
         """Send a request about `seen` (None: the replicated simulation) and wait for its result. Raises WorkerError."""
-        reply = self._reply(question, seen)
+        reply = self._reply(request, seen)
         match reply:
-            case (
-                WhatIfReply()
-                | ScoresReply()
-                | WhyReply()
-                | PlanReply()
-                | RiskReply()
-                | OutlookReply()
-                | StartsReply()
-                | ForecastReply()
-            ):
+            case AnswerPiece() | ForecastReply():
                 return reply
             case Failed(problem):
                 raise WorkerError(problem)
@@ -303,7 +306,7 @@ class WorkerClient:
 
     def _ask(self, question: Question | NextPiece | AskForecast | Expect) -> Reply:
         self._settle()
-        if isinstance(question, QuestionMessage) and not question.seen:
+        if isinstance(question, Question) and not question.seen:
             news = self._news()
             if isinstance(news, Begin):
                 self._send(news)
@@ -356,85 +359,3 @@ class WorkerClient:
             LOG.warning("What-ifs are computed in this process from now on: %s", reason)
             self.lost = reason
         self.process.terminate()
-
-
-class Worker(WorkerClient):
-    """Asks the worker process each type of question, so that the console stays responsive. Thread-safe."""
-
-    def looks(
-        self,
-        commands: Sequence[Command],
-        horizon: Span,
-        against: Sequence[Command] = (),
-        seen: ObservedCluster | None = None,
-        places: Sequence[str] = (),
-    ) -> Iterator[Progress[WhatIf]]:
-        """Compute a what-if, result by result, in the live cluster `seen` (None: in the replicated simulation).
-
-        `commands` are compared with the commands `against`, or with the baseline if there are none. Other questions may
-        be asked between two results; not asking for the next one cancels it. Raises WorkerError.
-        """
-        for reply in self.pieces(AskWhatIf(tuple(commands), horizon, tuple(against), tuple(places)), seen):
-            assert isinstance(reply, WhatIfReply)
-            yield reply.look
-            if reply.look.last:
-                return
-
-    def why(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[Progress[Tried]]:
-        """Explain why a workload is pending, and try suggestions, as `looks`. Raises WorkerError."""
-        for reply in self.pieces(AskWhy(workload), seen):
-            assert isinstance(reply, WhyReply)
-            yield reply.tried
-            if reply.tried.last:
-                return
-
-    def plan(
-        self, commands: Sequence[Command], wanted: Span, seen: ObservedCluster | None = None
-    ) -> Iterator[Progress[CapacityPlan]]:
-        """Find changes with which these workloads start within the wait `wanted`, as `looks`. Raises WorkerError."""
-        for reply in self.pieces(AskPlan(tuple(commands), wanted), seen):
-            assert isinstance(reply, PlanReply)
-            yield reply.planning
-            if reply.planning.last:
-                return
-
-    def risk(self, seen: ObservedCluster | None = None) -> Iterator[Progress[Risk]]:
-        """Compute the preemption risk of running workloads, as `looks`. Raises WorkerError."""
-        for reply in self.pieces(AskRisk(), seen):
-            assert isinstance(reply, RiskReply)
-            yield reply.progress
-            if reply.progress.last:
-                return
-
-    def scores(self, pod: Pod, seen: ObservedCluster | None = None) -> ScoreTable | None:
-        """Compute the scores of all nodes for a pod, as `looks`. Raises WorkerError."""
-        reply = self.answer(AskScores(pod, seen=seen is not None), seen)
-        assert isinstance(reply, ScoresReply)
-        return reply.table
-
-    def ahead(self, workload: str, seen: ObservedCluster | None = None) -> Iterator[Progress[WorkloadOutlook]]:
-        """Estimate the start of a pending workload or the risk of a running one, as `looks`. Raises WorkerError."""
-        for reply in self.pieces(AskOutlook(workload), seen):
-            assert isinstance(reply, OutlookReply)
-            yield reply.ahead
-            if reply.ahead.last:
-                return
-
-    def outlook(self, seen: ObservedCluster | None = None) -> Iterator[Progress[StartEstimates]]:
-        """Compute the estimated starts of all pending workloads, as `looks`. Raises WorkerError."""
-        for reply in self.pieces(AskStarts(), seen):
-            assert isinstance(reply, StartsReply)
-            yield reply.outlook
-            if reply.outlook.last:
-                return
-
-    def forecast(
-        self, seen: ObservedCluster, assumed: tuple[str, ...], unseen: tuple[str, ...]
-    ) -> tuple[Forecast, ForecastDifferences]:
-        """Forecast Kueue's next decisions in a live cluster; see `ForecastChecker.look`. Raises WorkerError.
-
-        `assumed` and `unseen` are sentences about what is assumed, and what is not visible, in it.
-        """
-        reply = self.answer(AskForecast(assumed, unseen), seen)
-        assert isinstance(reply, ForecastReply)
-        return reply.forecast, reply.said

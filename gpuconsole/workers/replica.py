@@ -5,20 +5,15 @@ the changes of a live cluster, and prepares the simulation from which futures ar
 """
 
 import logging
-import time
 from collections.abc import Iterator
-from typing import NamedTuple, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
 from gpuconsole.backends.simulated import digest
 from gpuconsole.insight.forecast.backtest import ForecastChecker, ForecastDifferences
-from gpuconsole.insight.forecast.estimates import start_estimate_steps
-from gpuconsole.insight.forecast.forecast import Forecast, outlook_steps
-from gpuconsole.insight.pending.why import Tried, rehearsal_of, trying, view_on
-from gpuconsole.insight.preemption.risk import eviction_risk_steps
-from gpuconsole.insight.whatif.plan import plan_steps
-from gpuconsole.insight.whatif.whatif import prepare, what_if_steps
+from gpuconsole.insight.forecast.forecast import Forecast
+from gpuconsole.insight.whatif.whatif import prepare
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.cooperative import Progress, Steps, run_to_end
 from gpuconsole.model.events import Applied, Event
@@ -31,35 +26,27 @@ from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.forked_future import fork_future
 from gpuconsole.workers.protocol import (
+    ANALYSES,
+    ENCODER,
     NEWS,
+    AdmissionTrialBase,
+    AnalysedCluster,
+    AnswerPiece,
     AskForecast,
-    AskOutlook,
-    AskPlan,
-    AskRisk,
-    AskScores,
-    AskStarts,
-    AskWhatIf,
-    AskWhy,
     Begin,
     Done,
     Expect,
     Failed,
     ForecastReply,
-    Long,
     NextPiece,
-    OutlookReply,
-    PlanReply,
     Question,
-    QuestionMessage,
     ReplaySteps,
     Reply,
     Request,
-    RiskReply,
-    ScoresReply,
-    StartsReply,
     UpdateSnapshot,
-    WhatIfReply,
-    WhyReply,
+    find_plan,
+    simulated_cluster,
+    try_commands,
 )
 
 FRESH: Span = MINUTE
@@ -142,16 +129,20 @@ class LiveReplica:
         """The forecast, and the differences from the previous one; see `ForecastChecker.look`."""
         return self._observer.look(self.snapshot, self._policy, assumed, unseen)
 
-    def why(self, workload: str) -> Iterator[Progress[Tried]]:
-        """Explain why a workload is pending, and try suggestions, in the current cluster without simulated decisions.
+    def cluster(self, named: frozenset[str]) -> AnalysedCluster:
+        """Return the cluster as the subject of a question that names these objects."""
+        return AnalysedCluster(
+            lambda: self.base(named).simulation,
+            self._admission,
+            lambda: self.base(named).completed,
+            fork_future,
+        )
 
-        Suggestions are tried in a fork, one per step; later changes do not affect the answer.
-        """
+    def _admission(self) -> AdmissionTrialBase:
+        """The current cluster without simulated decisions, and its admission state."""
         snapshot, footing = self.snapshot, run_to_end(self._known_to_engines())
         run_to_end(footing.update(snapshot))
-        return trying(
-            snapshot, footing.admission_simulator(), workload, lambda: self.base(frozenset({workload})).simulation
-        )
+        return snapshot, footing.admission_simulator()
 
     def base(self, named: frozenset[str]) -> SimulationBase:
         """Return the simulation whose forks answer a question that names these objects: the prepared or a new one."""
@@ -211,16 +202,16 @@ class LiveReplica:
         return self._footing
 
 
-def named_in(question: Question) -> frozenset[str]:
-    """All strings in a question: they include the names of the objects that it is about."""
-    found, left = set(), [msgspec.to_builtins(question)]
+def named_in(arguments: msgspec.Raw) -> frozenset[str]:
+    """All strings in the arguments of a question: they include the names of the objects that it is about."""
+    found, left = set(), [msgspec.msgpack.decode(arguments)]
     while left:
         match left.pop():
             case str(text):
                 found.add(text)
             case dict(fields):
                 left += fields.values()
-            case list(parts) | tuple(parts):
+            case list(parts):
                 left += parts
             case _:
                 pass
@@ -232,6 +223,10 @@ def _shared(event: Event) -> Event:
 
 
 LOG = logging.getLogger(__name__)
+
+
+REPEATED = (try_commands.__name__, find_plan.__name__)
+"""Analyses after which another one is likely, so that a simulation is kept prepared."""
 
 
 class Replica:
@@ -259,40 +254,14 @@ class Replica:
         return self._simulation
 
 
-def pieces(simulation: Simulation, question: Long, found: Snapshot | None) -> Iterator[Reply]:
-    """The results of a long question about a simulation, computed in forks, one by one.
-
-    `found` is the live cluster from which the simulation started, if any.
-    """
-    match question:
-        case AskWhatIf():
-            asked = (question.commands, question.horizon, question.against, question.places, found)
-            return map(WhatIfReply, what_if_steps(simulation, *asked, elsewhere=fork_future, clock=time.thread_time))
-        case AskWhy():
-            snapshot = simulation.snapshot()
-            tried = trying(snapshot, rehearsal_of(simulation, snapshot), question.workload, lambda: simulation)
-            return map(WhyReply, tried)
-        case AskPlan():
-            return map(PlanReply, plan_steps(simulation.fork(), question.commands, question.wanted))
-        case AskRisk():
-            standing = view_on(found, simulation.policy) if found is not None else None
-            return map(RiskReply, eviction_risk_steps(simulation.fork(), found=standing, clock=time.monotonic))
-        case AskOutlook():
-            return map(OutlookReply, outlook_steps(simulation.fork(), question.workload, found=found))
-        case AskStarts():
-            return map(StartsReply, start_estimate_steps(simulation.fork()))
-        case _:
-            assert_never(question)
-
-
 class RequestHandler:
     """Answers the requests to the worker, and keeps its replicas. Mutates by `reply`."""
 
     def __init__(self) -> None:
         self._replica: Replica | None = None
         self._mirror = LiveReplica()
-        self._trials: dict[type[Long], tuple[int, Iterator[Reply]]] = {}
-        """Type of long question → number and remaining results of the last one, computed in forks of its own."""
+        self._trials: dict[str, tuple[int, Iterator[Progress[Any]]]] = {}
+        """Name of an analysis → number and remaining results of the last question, computed in forks of its own."""
 
     def reply(self, request: Request) -> Reply:
         """Handle a request; errors become replies, too."""
@@ -321,37 +290,36 @@ class RequestHandler:
                 return Done()
             case AskForecast():
                 return ForecastReply(*self._mirror.look(request.assumed, request.unseen))
-            case AskWhy(seen=True):
-                return self._begun(request, map(WhyReply, self._mirror.why(request.workload)))
             case NextPiece():
                 return self._go_on(request.number)
             case Expect():
                 self._mirror.expect()
                 return Done()
-            case QuestionMessage(seen=True):
-                if isinstance(request, AskWhatIf | AskPlan):
+            case Question(seen=True):
+                if request.analysis in REPEATED:
                     self._mirror.expect()
-                base = self._mirror.base(named_in(request))
-                return self._answer(base.simulation, request, base.completed)
+                return self._begun(request, self._mirror.cluster(named_in(request.arguments)))
             case _ if self._replica is None:
                 return Done(same=False)
             case ReplaySteps():
                 return Done(same=self._replica.follow(request))
-            case QuestionMessage():
+            case Question():
                 simulation = self._replica.followed(request)
-                return Done(same=False) if simulation is None else self._answer(simulation, request, None)
+                if simulation is None:
+                    return Done(same=False)
+                return self._begun(request, simulated_cluster(simulation, fork_future))
             case _:
                 assert_never(request)
 
-    def _answer(self, simulation: Simulation, question: Question, found: Snapshot | None) -> Reply:
-        if isinstance(question, AskScores):
-            return ScoresReply(simulation.placement.scores(question.pod))
-        return self._begun(question, pieces(simulation, question, found))
-
-    def _begun(self, question: Long, trial: Iterator[Reply]) -> Reply:
-        self._trials[type(question)] = question.number, trial
+    def _begun(self, question: Question, cluster: AnalysedCluster) -> Reply:
+        codec = ANALYSES[question.analysis]
+        trial = codec.run(cluster, *codec.arguments.decode(question.arguments))
+        self._trials[question.analysis] = question.number, trial
         return self._go_on(question.number)
 
     def _go_on(self, number: int) -> Reply:
         trial = next((trial for known, trial in self._trials.values() if known == number), iter(()))
-        return next(trial, Failed("replaced by another request"))
+        progress = next(trial, None)
+        if progress is None:
+            return Failed("replaced by another request")
+        return AnswerPiece(msgspec.Raw(ENCODER.encode(progress)))

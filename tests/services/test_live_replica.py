@@ -24,7 +24,17 @@ from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.client import ObservedCluster, Worker
-from gpuconsole.workers.protocol import ENCODER, NEWS, AskWhatIf, Done, Failed, Request, UpdateSnapshot
+from gpuconsole.workers.protocol import (
+    ENCODER,
+    NEWS,
+    Done,
+    Failed,
+    Question,
+    Request,
+    UpdateSnapshot,
+    explain_pending,
+    try_commands,
+)
 from gpuconsole.workers.replica import LiveReplica, RequestHandler
 from tests.insight.test_forecast_check import WAITS, admitted
 from tests.support.scripted_live_backend import Elsewhere
@@ -82,7 +92,7 @@ def test_why_is_asked_of_the_cluster_as_it_is_known_from_what_changed(worker: Sh
             now = seen(cluster)
             simulating = partial(Simulation.from_snapshot, now.snapshot, policy=cluster.policy, seed=0)
             fresh = tried(now.snapshot, rehearsal_on(now.snapshot, DEFAULT), key, simulating)
-            *_, last = worker.why(key, now)
+            *_, last = worker.ask(explain_pending, now, key)
             assert last.answer == fresh
     assert fresh.why.code is not PendingReason.BACKOFF
     assert worker.told == [len(ORG) + 3, 0, 1, 0, 1, 0]
@@ -98,7 +108,7 @@ def test_a_what_if_and_a_look_know_the_same_cluster(worker: Shown) -> None:
     cluster = Elsewhere((*ORG, node("n1"), WAITS), START)
     worker.forecast(seen(cluster), NOTHING, NOTHING)
     question = (SetPriority("prod/waits", 100),)
-    assert what_if(worker.looks(question, HOUR, (), seen(cluster))) == what_if(
+    assert what_if(worker.ask(try_commands, seen(cluster), question, HOUR, (), ())) == what_if(
         what_if_steps(cluster.fork(), question, HOUR, found=cluster.snapshot())
     )
     assert worker.told == [len(ORG) + 2, 0]
@@ -215,7 +225,7 @@ def test_whatever_is_under_way_the_answers_are_those_of_the_cluster_as_it_is() -
         cluster.put(replace(WAITS, priority=number), waiting(f"w{number}", "prod/lq", 2))
         see(mirror, cluster)
         fresh = partial(Simulation.from_snapshot, mirror.snapshot, policy=cluster.policy, seed=0)
-        *_, last = mirror.why(WAITS.key)
+        *_, last = explain_pending(mirror.cluster(frozenset({WAITS.key})), WAITS.key)
         rehearsal = rehearsal_on(mirror.snapshot, DEFAULT)
         assert last.answer == tried(mirror.snapshot, rehearsal, WAITS.key, fresh)
         base = mirror.base(frozenset({WAITS.key}))
@@ -229,7 +239,8 @@ def test_whatever_is_under_way_the_answers_are_those_of_the_cluster_as_it_is() -
 def test_what_cannot_be_understood_is_a_reply() -> None:
     desk = RequestHandler()
     assert isinstance(desk.reply(UpdateSnapshot(True, START, (b"?",), b"{}")), Failed)
-    assert desk.reply(AskWhatIf((Cordon("n1", True),), HOUR, number=1)) == Done(same=False)
+    arguments = msgspec.Raw(ENCODER.encode(((Cordon("n1", True),), HOUR, (), ())))
+    assert desk.reply(Question(number=1, analysis="try_commands", arguments=arguments)) == Done(same=False)
 
 
 def test_what_is_told_of_many_that_ask_for_the_same_is_kept_once() -> None:
@@ -248,7 +259,7 @@ def test_what_may_not_be_read_of_it_is_known_there_too(worker: Shown) -> None:
     cluster.poll(0)
 
     def code() -> PendingReason:
-        *_, last = worker.why("research/new", ObservedCluster(cluster, cluster.snapshot(), cluster.policy))
+        *_, last = worker.ask(explain_pending, seen(cluster), "research/new")
         assert last.answer is not None
         return last.answer.why.code
 

@@ -2,8 +2,10 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import msgspec
 import pytest
 
 from gpuconsole.backends.simulated import SimulatedBackend
@@ -17,28 +19,45 @@ from gpuconsole.insight.whatif.plan import plan, plan_steps
 from gpuconsole.insight.whatif.whatif import what_if, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Cordon, SetWeight, Submit
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.events import Event
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.workers import client as priority_lock
 from gpuconsole.workers.client import Worker
 from gpuconsole.workers.protocol import (
-    AskPlan,
-    AskWhatIf,
+    ENCODER,
+    AnswerPiece,
     Begin,
     Carried,
     Done,
     Failed,
     NextPiece,
-    PlanReply,
+    Question,
     ReplaySteps,
-    WhatIfReply,
+    estimate_starts,
+    explain_pending,
+    find_plan,
+    try_commands,
 )
 from gpuconsole.workers.replica import Replica, RequestHandler
 from tests.support.contended_cluster import job, simulation
 from tests.support.recorded_events import START
 
 QUESTION = (Submit((job("asked", 8, 30),)),)
+
+
+def question(number: int, analysis: Callable[..., object], *arguments: object, **fields: Any) -> Question:
+    raw = msgspec.Raw(ENCODER.encode(arguments))
+    return Question(number=number, analysis=analysis.__name__, arguments=raw, **fields)
+
+
+def what_if_question(number: int, **fields: Any) -> Question:
+    return question(number, try_commands, QUESTION, HOUR, (), (), **fields)
+
+
+def piece(progress: Progress[Any]) -> AnswerPiece:
+    return AnswerPiece(msgspec.Raw(ENCODER.encode(progress)))
 
 
 class Beside:
@@ -164,7 +183,7 @@ def test_a_worker_that_dies_over_a_question_is_no_loss(beside: Beside) -> None:
         what_if_steps(beside.backend.fork(), QUESTION, HOUR)
     )
     with pytest.raises(WorkerError, match="the worker process died"):
-        next(beside.worker.looks(QUESTION, HOUR))
+        next(beside.worker.ask(try_commands, None, QUESTION, HOUR, (), ()))
 
 
 def test_others_may_ask_between_two_looks_and_the_simulation_may_go_on(beside: Beside) -> None:
@@ -184,10 +203,10 @@ def test_what_somebody_waits_for_comes_before_when_things_start(
     beside.console.submit(Submit((job("much", 16, 30), job("more", 16, 30))))
     beside.console.tick(0.7)
     key = next(workload.key for workload in beside.console.snapshot.workloads.all() if not workload.reserved)
-    answer = beside.worker.why(key)
+    answer = beside.worker.ask(explain_pending, None, key)
     next(answer)
     came: list[str] = []
-    column = threading.Thread(target=lambda: came.extend("starts" for _ in beside.worker.outlook()))
+    column = threading.Thread(target=lambda: came.extend("starts" for _ in beside.worker.ask(estimate_starts, None)))
     column.start()
     came.extend("why" for _ in answer)
     column.join()
@@ -249,29 +268,29 @@ class TestReplica:
 
     def test_it_does_not_answer_from_a_replica_that_differs(self) -> None:
         _, desk = self.object_access()
-        assert desk.reply(AskWhatIf(QUESTION, HOUR, follow=ReplaySteps((), START, 1), number=1)) == Done(same=False)
+        assert desk.reply(what_if_question(1, follow=ReplaySteps((), START, 1))) == Done(same=False)
 
     def test_it_answers_look_by_look_from_where_it_stands_if_there_is_no_news(self) -> None:
         original, desk = self.object_access()
         found = list(what_if_steps(original.fork(), QUESTION, HOUR))
-        said = [desk.reply(AskWhatIf(QUESTION, HOUR, number=1)), *(desk.reply(NextPiece(1)) for _ in found[1:])]
-        assert said == [WhatIfReply(look) for look in found]
+        said = [desk.reply(what_if_question(1)), *(desk.reply(NextPiece(1)) for _ in found[1:])]
+        assert said == [piece(look) for look in found]
 
     def test_questions_of_several_kinds_are_answered_in_turns(self) -> None:
         original, desk = self.object_access()
         futures = list(what_if_steps(original.fork(), QUESTION, HOUR))
         plans = list(plan_steps(original.fork(), QUESTION, HOUR))
-        said = [desk.reply(AskWhatIf(QUESTION, HOUR, number=1)), desk.reply(AskPlan(QUESTION, HOUR, number=2))]
-        assert said == [WhatIfReply(futures[0]), PlanReply(plans[0])]
+        said = [desk.reply(what_if_question(1)), desk.reply(question(2, find_plan, QUESTION, HOUR))]
+        assert said == [piece(futures[0]), piece(plans[0])]
         for look in futures[1:]:
-            assert desk.reply(NextPiece(1)) == WhatIfReply(look)
-        for piece in plans[1:]:
-            assert desk.reply(NextPiece(2)) == PlanReply(piece)
+            assert desk.reply(NextPiece(1)) == piece(look)
+        for progress in plans[1:]:
+            assert desk.reply(NextPiece(2)) == piece(progress)
         assert plans[-1].last
 
     def test_a_new_what_if_takes_the_place_of_the_last(self) -> None:
         _, desk = self.object_access()
-        desk.reply(AskWhatIf(QUESTION, HOUR, number=1))
-        desk.reply(AskWhatIf(QUESTION, HOUR, number=2))
+        desk.reply(what_if_question(1))
+        desk.reply(what_if_question(2))
         assert desk.reply(NextPiece(1)) == Failed("replaced by another request")
-        assert isinstance(desk.reply(NextPiece(2)), WhatIfReply)
+        assert isinstance(desk.reply(NextPiece(2)), AnswerPiece)

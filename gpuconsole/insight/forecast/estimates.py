@@ -281,7 +281,7 @@ class StartEstimates(Struct, frozen=True, kw_only=True):
 def start_estimate_steps(
     simulation: "Simulation", *, runs: int = RUNS, seed: int = 0, horizon: Span = DAY
 ) -> Iterator[Progress[StartEstimates]]:
-    """Estimate the start of all pending workloads, as an iterator, with the number of complete runs.
+    """Estimate the start of all pending workloads, as an iterator with the number of complete runs.
 
     There are no estimates until some work has finished, because run times are unknown. The simulation is not modified,
     and must not advance in the meantime.

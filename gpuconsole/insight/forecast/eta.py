@@ -260,7 +260,7 @@ def starts(
 def start_steps(
     simulation: "Simulation", workloads: Collection[str], known: WorkloadHistory, *, runs: int, seed: int, horizon: Span
 ) -> Iterator[Progress[Mapping[str, SimulatedStarts]]]:
-    """`starts` as an iterator, with the number of complete runs. The simulation must not advance in the meantime.
+    """`starts` as an iterator, with the number of complete runs; the simulation must not advance in the meantime.
 
     Partially scheduled work starts when its other pods have nodes.
     """

@@ -139,7 +139,7 @@ def expected_start_steps(
     seed: int = 0,
     horizon: Span = HORIZON,
 ) -> Iterator[Progress[Eta]]:
-    """`expected_start` as an iterator, with the number of complete runs."""
+    """`expected_start` as an iterator, with the number of complete runs; only the last item has an answer."""
     snapshot = simulation.snapshot()
     answer, explanation = current_position(snapshot, workload), explain(snapshot, workload)
     if not waits(answer, explanation):
