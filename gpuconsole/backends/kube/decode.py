@@ -10,6 +10,7 @@ the console keeps. They look at documents before these are decoded: in a cluster
 At the end are the messages (`WatchMessage`) from the watches' threads to the polling thread.
 """
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypedDict
 
@@ -540,8 +541,9 @@ class Decoder:
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):
             # Readers should never raise; if one does, its object is reported as unread.
             return Item(name, version, None, unread=True)
-        key = "" if obj is None or isinstance(obj, CoreEvent) else obj.key
-        return Item(name, version, obj, key)
+        # The tables and indexes of the process have the same keys (`ObjectTable`).
+        key = "" if obj is None or isinstance(obj, CoreEvent) else sys.intern(obj.key)
+        return Item(key if key == name else name, version, obj, key)
 
     def _object(self, document: dict[str, Any], now: Time) -> Object | CoreEvent | None:
         source = self.served.source
@@ -578,7 +580,8 @@ def _nameable(raw: msgspec.Raw | bytes) -> Item:
 def _attributed(pod: Pod, document: dict[str, Any]) -> Pod:
     group = pod.labels.get(GROUP, "")
     workload = pod.workload or (f"{pod.namespace}/{group}" if group else "")
-    return replace(pod, job=clean(job_of(document), 400), workload=workload)
+    job, node = clean(job_of(document), 400), pod.node
+    return replace(pod, job=sys.intern(job), workload=sys.intern(workload), node=sys.intern(node))
 
 
 def _is_ours(job: Job) -> bool:

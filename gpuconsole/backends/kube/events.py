@@ -425,7 +425,8 @@ class GpuIndexAllocator:
     """Assumes for each pod which GPUs of its node it has. Mutable; a pod keeps its indices while it holds its node."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, set[int]] = {}
+        self._taken: dict[str, int] = {}
+        """Node → its taken indices, as bits."""
         self._pods: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def allocate(self, pod: Pod) -> Pod:
@@ -440,17 +441,19 @@ class GpuIndexAllocator:
     def release(self, pod: str) -> None:
         """Release the indices of a pod."""
         node, indices = self._pods.pop(pod, ("", ()))
-        self._taken.get(node, set()).difference_update(indices)
+        for index in indices:
+            self._taken[node] &= ~(1 << index)
 
     def _sit(self, pod: Pod, wanted: int) -> tuple[int, ...]:
-        taken = self._taken.setdefault(pod.node, set())
+        taken = self._taken.get(pod.node, 0)
         indices: list[int] = []
         index = 0
         while len(indices) < wanted:
-            if index not in taken:
+            if not taken >> index & 1:
                 indices.append(index)
+                taken |= 1 << index
             index += 1
-        taken.update(indices)
+        self._taken[pod.node] = taken
         self._pods[pod.key] = (pod.node, tuple(indices))
         return self._pods[pod.key][1]
 
