@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.derived import incremental, memoized
 from gpuconsole.insight.health.alerts import Alert, alerts
 from gpuconsole.insight.index.demand import claimed, in_units, pod_units, template_units
 from gpuconsole.insight.index.engine_queues import queues
@@ -83,13 +83,16 @@ class RunningGpuTotals:
 
 Flavors = Mapping[str, tuple[str, ...]]
 """Node → its flavors."""
-_kept: list[tuple[tuple[GpuRow, ...], Flavors, RunningGpuTotals]] = []
+Summed = tuple[tuple[GpuRow, ...], Flavors, RunningGpuTotals]
+"""Rows of the nodes, the flavors of the nodes, and the sums over them."""
+_NO_SUMS: Summed = ((), {}, RunningGpuTotals())
 
 
-def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> RunningGpuTotals:
-    """Return the sums of these rows, updated from the previous sums."""
-    # Replaced as one tuple, so that threads do the same work twice at worst.
-    before, known, sums = _kept[0] if _kept else ((), flavors, RunningGpuTotals())
+@incremental(_NO_SUMS)
+def _sums(snapshot: Snapshot, summed: Summed, flavors: Flavors) -> Summed:
+    """Return the sums of a Snapshot's nodes; only changed ones are counted again."""
+    rows = gpu_rows(snapshot)
+    before, known, sums = summed
     if known is not flavors and known != flavors:
         before, sums = (), RunningGpuTotals()
     sums = sums.copy()
@@ -98,8 +101,7 @@ def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> RunningGpuTotals:
         sums.count(row, flavors.get(row.node, ()), -1)
     for row in come:
         sums.count(row, flavors.get(row.node, ()), 1)
-    _kept[:] = [(rows, flavors, sums)]
-    return sums
+    return rows, flavors, sums
 
 
 @memoized(
@@ -110,7 +112,7 @@ def _sums(rows: tuple[GpuRow, ...], flavors: Flavors) -> RunningGpuTotals:
 def gpu_totals(snapshot: Snapshot) -> GpuTotals:
     """Compute the totals of a Snapshot."""
     limits = gang_limits(snapshot)
-    sums = _sums(gpu_rows(snapshot), limits.flavors)
+    _, _, sums = _sums(snapshot, limits.flavors)
     states: Counter[GpuState] = sum(sums.states.values(), Counter())
     units = [_totals(unit, sums.states[unit]) for unit in sorted(sums.states, key=order_of)]
     return GpuTotals(

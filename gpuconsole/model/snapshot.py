@@ -212,10 +212,38 @@ NO_ROWS: TableView[Any] = TableView([], {}, 0)
 """Table of a kind without loaded objects."""
 
 
+class DerivedData:
+    """Cache of what is computed from the Snapshots of one cluster: the last result of each computation.
+
+    The cluster's state owns it and gives it to each of its Snapshots; a fork of the cluster begins with a copy. Results
+    are immutable, and refer to tables and rows but not to a Snapshot, so that no Snapshot outlives its readers. Threads
+    may read and write it: at worst they compute a result twice. `insight.derived` has the two ways to use it.
+    """
+
+    __slots__ = ("_results",)
+
+    def __init__(self) -> None:
+        self._results: dict[object, Any] = {}
+
+    def get(self, computation: object) -> Any:
+        """Return the last result of a computation, or None."""
+        return self._results.get(computation)
+
+    def put(self, computation: object, result: object) -> None:
+        """Replace the last result of a computation."""
+        self._results[computation] = result
+
+    def fork(self) -> "DerivedData":
+        """Return an independent copy, which has the same results."""
+        twin = DerivedData()
+        twin._results = self._results.copy()
+        return twin
+
+
 class Snapshot:
     """A cluster at one moment. Compared by identity."""
 
-    __slots__ = (*sorted(TABLES.values()), "recent", "seen", "serial", "time")
+    __slots__ = (*sorted(TABLES.values()), "__weakref__", "derived", "recent", "seen", "serial", "time")
 
     namespaces: TableView[Namespace]
     limit_ranges: TableView[LimitRange]
@@ -267,6 +295,7 @@ class Snapshot:
         tables: Mapping[str, "TableView[object]"],
         recent: tuple[HistoryEvent, ...],
         seen: Visibility = EVERYTHING,
+        derived: DerivedData | None = None,
     ) -> None:
         self.time = time
         self.serial = serial
@@ -275,6 +304,8 @@ class Snapshot:
         """The newest history events, oldest first; the store has all of them."""
         self.seen = seen
         """Which kinds are loaded; other objects may exist without being here."""
+        self.derived = derived if derived is not None else DerivedData()
+        """Results that were computed from this and other Snapshots of the same cluster."""
         for name in TABLES.values():
             setattr(self, name, tables.get(name, NO_ROWS))
 

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent
 from gpuconsole.model.objects import TABLES, Object
-from gpuconsole.model.snapshot import EVERYTHING, KEPT, Snapshot, SnapshotFile, TableView, Visibility
+from gpuconsole.model.snapshot import EVERYTHING, KEPT, DerivedData, Snapshot, SnapshotFile, TableView, Visibility
 
 
 class ObjectTable:
@@ -113,6 +113,7 @@ class ClusterState:
         self._serial = 0
         self._tables: dict[str, ObjectTable] = {name: ObjectTable() for name in TABLES.values()}
         self._recent: deque[HistoryEvent] = deque(maxlen=KEPT)
+        self._derived = DerivedData()
 
     @classmethod
     def from_file(cls, file: SnapshotFile) -> "ClusterState":
@@ -132,6 +133,7 @@ class ClusterState:
         state._serial = snapshot.serial
         state._tables = {name: ObjectTable.of(getattr(snapshot, name)) for name in TABLES.values()}
         state._recent.extend(recent)
+        state._derived = snapshot.derived.fork()
         return state
 
     def apply(self, event: Event) -> None:
@@ -163,7 +165,7 @@ class ClusterState:
         """Return the state as a Snapshot; unchanged tables and rows are shared with earlier ones."""
         self._serial += 1
         tables = {name: table.freeze() for name, table in self._tables.items()}
-        return Snapshot(self.time, self._serial, tables, tuple(self._recent), self.seen)
+        return Snapshot(self.time, self._serial, tables, tuple(self._recent), self.seen, self._derived)
 
     def fork(self) -> "ClusterState":
         """Return an independent copy."""
@@ -172,4 +174,5 @@ class ClusterState:
         twin._serial = self._serial
         twin._tables = {name: table.fork() for name, table in self._tables.items()}
         twin._recent = self._recent.copy()
+        twin._derived = self._derived.fork()
         return twin

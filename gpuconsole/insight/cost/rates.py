@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from gpuconsole.insight.derived import incremental
 from gpuconsole.insight.index.demand import device_counter, held, pod_accelerators, pod_gpus, quota_accelerators
 from gpuconsole.insight.index.gpu_map import GpuRow, gpu_map, gpu_rows
 from gpuconsole.insight.index.gpu_time import (
@@ -100,24 +101,26 @@ def node_shares(parts: Sequence[float], *, has_gpus: bool) -> tuple[Sequence[flo
 
 
 Priced = tuple[Sequence[Node | None], Prices | None, list[float]]
-"""State kept between calls of `nodes_hourly`: the nodes, the prices, and the cost of each node in USD per hour."""
+"""The nodes, the prices, and the cost of each node in USD per hour."""
 NOTHING_PRICED: Priced = ((), None, [])
-_kept: list[Priced] = []
 
 
 def nodes_hourly(snapshot: Snapshot, prices: Prices) -> float:
     """USD per hour for the GPUs of all nodes; only nodes that changed since the last sum are priced again."""
+    return sum(_priced(snapshot, prices)[-1])
+
+
+@incremental(NOTHING_PRICED)
+def _priced(snapshot: Snapshot, priced: Priced, prices: Prices) -> Priced:
     rows = snapshot.nodes.rows
-    # Replaced as one tuple, so that threads do the same work twice at worst.
-    before, known, costs = _kept[0] if _kept else NOTHING_PRICED
+    before, known, costs = priced
     if known is not prices:
         before, costs = (), []
     costs = [*costs[: len(rows)], *repeat(0.0, len(rows) - len(costs))]
     for place in (*different(before, rows), *range(len(before), len(rows))):
         node = rows[place]
         costs[place] = node_hourly(node, prices) if node is not None else 0.0
-    _kept[:] = [(rows, prices, costs)]
-    return sum(costs)
+    return rows, prices, costs
 
 
 def unit_hourly(snapshot: Snapshot, unit: str, prices: Prices, node: str = "") -> float:
@@ -369,7 +372,7 @@ def cost_report(snapshot: Snapshot, prices: Prices, lost: Losses) -> CostReport:
     """Compute the present cost rate of each pool, queue, team and workload; `lost` has the losses by evictions."""
     held = gpu_allocations(snapshot)
     machines = {one.name: one for group in snapshot.node_groups.all() for one in group.instances}
-    fixed = _fixed_prices(snapshot, prices, machines)
+    fixed = _fixed_prices(snapshot, prices, machines)[-1]
     hourly = {**{name: one.price for name, one in machines.items()}, **fixed}
     return CostReport(
         pools=(*_autoscaled(snapshot), *_fixed(snapshot, fixed, held)),
@@ -378,24 +381,26 @@ def cost_report(snapshot: Snapshot, prices: Prices, lost: Losses) -> CostReport:
     )
 
 
-_kept_fixed: list[tuple[object, object, Prices, Mapping[str, ProvisionedInstance], dict[str, float]]] = []
+Machines = Mapping[str, ProvisionedInstance]
+FixedPrices = tuple[object, object, Prices | None, Machines, dict[str, float]]
+"""Nodes, ResourceSlices, prices, machines of an autoscaler, and the price of each other node in USD per hour."""
+_NO_FIXED_PRICES: FixedPrices = (None, None, None, {}, {})
 
 
-def _fixed_prices(snapshot: Snapshot, prices: Prices, machines: Mapping[str, ProvisionedInstance]) -> dict[str, float]:
-    """Prices of the static nodes; cached while no node and no ResourceSlice changes."""
-    if _kept_fixed:
-        nodes, slices, known, before, costs = _kept_fixed[0]
-        unchanged = nodes is snapshot.nodes and slices is snapshot.resource_slices
-        if unchanged and known is prices and before == machines:
-            return costs
+@incremental(_NO_FIXED_PRICES)
+def _fixed_prices(snapshot: Snapshot, known: FixedPrices, prices: Prices, machines: Machines) -> FixedPrices:
+    """Prices of the static nodes; computed again only when a node or a ResourceSlice changes."""
+    nodes, slices, used_prices, other_machines, _ = known
+    unchanged = nodes is snapshot.nodes and slices is snapshot.resource_slices
+    if unchanged and used_prices is prices and other_machines == machines:
+        return known
     devices = dra_devices_of(snapshot)
     found = {
         node.name: node_price(node, prices, devices.get(node.name, 0)).hourly
         for node in snapshot.nodes.all()
         if node.name not in machines
     }
-    _kept_fixed[:] = [(snapshot.nodes, snapshot.resource_slices, prices, machines, found)]
-    return found
+    return snapshot.nodes, snapshot.resource_slices, prices, machines, found
 
 
 def _autoscaled(snapshot: Snapshot) -> Iterable[PoolCost]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.derived import incremental, memoized
 from gpuconsole.insight.index.demand import admitted_since
 from gpuconsole.insight.index.gpu_map import GpuRow, GpuState, gpu_map
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_span
@@ -276,12 +276,13 @@ class _NodeMeasurements(Struct, frozen=True, eq=False):
     """Devices that are allocated and not used, and since when."""
 
 
-_kept: list[dict[str, _NodeMeasurements]] = [{}]
+_NOT_MEASURED: Mapping[str, _NodeMeasurements] = {}
 
 
-def _node_measurements(snapshot: Snapshot) -> Mapping[str, _NodeMeasurements]:
+@incremental(_NOT_MEASURED)
+def _node_measurements(snapshot: Snapshot, before: Mapping[str, _NodeMeasurements]) -> Mapping[str, _NodeMeasurements]:
     """The derived data of each node; only nodes with new samples or changed allocations are evaluated."""
-    before, found = _kept[0], dict[str, _NodeMeasurements]()
+    found = dict[str, _NodeMeasurements]()
     # Without telemetry, the GPU map of a large cluster is not needed.
     rows = gpu_map(snapshot).by_node if len(snapshot.telemetry) else {}
     for telemetry in snapshot.telemetry.all():
@@ -289,7 +290,6 @@ def _node_measurements(snapshot: Snapshot) -> Mapping[str, _NodeMeasurements]:
         if known is None or known.telemetry is not telemetry or known.row is not row:
             known = _look(snapshot, telemetry, row)
         found[telemetry.name] = known
-    _kept[0] = found
     return found
 
 

@@ -6,11 +6,11 @@ Amounts are by resource, by (flavor, resource), or by unit: GPUs, MIG instances,
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
-from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.derived import incremental, memoized
 from gpuconsole.model import device_requests
 from gpuconsole.model.clock import Span, Time, parse_span
 from gpuconsole.model.cluster import Pod
-from gpuconsole.model.device_requests import NOTHING_OFFERED, DeviceCounter, claimed_devices
+from gpuconsole.model.device_requests import NOTHING_OFFERED, DeviceCounter, OfferedUnits, claimed_devices
 from gpuconsole.model.devices import DRA_DEVICE, DeviceUnit, Units, added, in_one_unit, is_counted, unit_of
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodTemplate
@@ -125,15 +125,14 @@ CLAIMED = "claimed"
 _CORE = frozenset((CPU, MEMORY, EPHEMERAL_STORAGE, PODS))
 
 
-_offered = [NOTHING_OFFERED]
-
-
 def resource_units(snapshot: Snapshot) -> Mapping[str, DeviceUnit]:
     """Map each resource to its unit on the nodes that offer it; whole GPUs if they differ or none offers it."""
-    # Replaced as a whole, so that threads do the same work twice at worst.
-    found = _offered[0].updated(snapshot.nodes.rows)
-    _offered[:] = [found]
-    return found.units
+    return _offered(snapshot).units
+
+
+@incremental(NOTHING_OFFERED)
+def _offered(snapshot: Snapshot, before: OfferedUnits) -> OfferedUnits:
+    return before.updated(snapshot.nodes.rows)
 
 
 @memoized("nodes", "resource_claim_templates", "resource_claims")

@@ -11,6 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gpuconsole.insight.derived import incremental
 from gpuconsole.insight.index.gpu_map import GpuCell, GpuRow, GpuState, gpu_map
 from gpuconsole.insight.index.pods import pods_by_node
 from gpuconsole.model.cluster import Node, Pod, PodPhase
@@ -328,21 +329,26 @@ def guessed_uses(inside: NodeGpus) -> tuple[NodeDeviceUse, ...]:
     )
 
 
-_kept: list[dict[str, tuple[Node, GpuRow, NodeGpus]]] = [{}]
+Layouts = Mapping[str, tuple[Node, GpuRow, NodeGpus]]
+_NO_LAYOUTS: Layouts = {}
 
 
 def all_node_gpus(snapshot: Snapshot) -> Mapping[str, NodeGpus]:
     """Return the layout of every node with GPUs or MIG instances; unchanged layouts are the same objects."""
+    return {name: one for name, (_, _, one) in _layouts(snapshot).items() if one.units}
+
+
+@incremental(_NO_LAYOUTS)
+def _layouts(snapshot: Snapshot, before: Layouts) -> Layouts:
     rows, where = gpu_map(snapshot).by_node, pods_by_node(snapshot)
-    before, found = _kept[0], dict[str, tuple[Node, GpuRow, NodeGpus]]()
+    found = dict[str, tuple[Node, GpuRow, NodeGpus]]()
     for name, row in rows.items():
         node = snapshot.nodes[name]
         known = before.get(name)
         if known is None or known[0] is not node or known[1] is not row:
             known = (node, row, node_gpus(snapshot, node, row, where.on(name).values()))
         found[name] = known
-    _kept[0] = found
-    return {name: one for name, (_, _, one) in found.items() if one.units}
+    return found
 
 
 def pod_group_gpus(snapshot: Snapshot, node: str) -> tuple[PodGroupGpus, ...]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.derived import incremental, memoized
 from gpuconsole.insight.index.demand import CLAIMED, counted_as, pod_gpus
 from gpuconsole.insight.index.demand import held as held_quota
 from gpuconsole.insight.index.pods import gang_key, pods_by_node, waiting_gangs
@@ -397,12 +397,11 @@ class GpuMapIndex:
         return GpuState.HELD if node.unschedulable or nominated else self.free
 
 
-_kept: list[GpuMapIndex] = []
+_NO_MAP: GpuMapIndex | None = None
 
 
-def gpu_map(snapshot: Snapshot) -> GpuMapIndex:
-    """Return the map of a Snapshot, updated from the previous map."""
-    old = _kept[0] if _kept else None
+@incremental(_NO_MAP)
+def _gpu_map(snapshot: Snapshot, old: GpuMapIndex | None) -> GpuMapIndex | None:
     new = GpuMapIndex(snapshot)
     if (
         old is not None
@@ -420,8 +419,14 @@ def gpu_map(snapshot: Snapshot) -> GpuMapIndex:
         old.telemetry = new.telemetry
         return old
     new.draw(old)
-    _kept[:] = [new]
     return new
+
+
+def gpu_map(snapshot: Snapshot) -> GpuMapIndex:
+    """Return the map of a Snapshot, updated from the previous map."""
+    found = _gpu_map(snapshot)
+    assert found is not None
+    return found
 
 
 @memoized("pods", "workloads", "local_queues", "cluster_queues", "cohorts", "nodes", *CLAIMS)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.derived import incremental, memoized
 from gpuconsole.insight.index.demand import (
     CLAIMED,
     annotated,
@@ -387,13 +387,19 @@ def gpu_layout(node: Node) -> GpuLayout:
 NO_PARTS: Mapping[str, int] = {}
 GpuAllocations = Mapping[str, tuple[GpuAllocation, ...]]
 """Node → its holdings; ``""`` → unscheduled pods."""
-Kept = dict[str, tuple[Pods, Node | None, tuple[GpuAllocation, ...]]]
-_kept: list[Kept] = [{}]
+AllocationInputs = Mapping[str, tuple[Pods, Node | None, tuple[GpuAllocation, ...]]]
+"""Node → its pods, itself, and its allocations."""
+_NOT_ALLOCATED: AllocationInputs = {}
 
 
 def gpu_allocations(snapshot: Snapshot) -> GpuAllocations:
     """Return the allocations of all unfinished pods; those of unchanged nodes are the same objects."""
-    before, now = _kept[0], Kept()
+    return {name: held for name, (_, _, held) in _allocations(snapshot).items()}
+
+
+@incremental(_NOT_ALLOCATED)
+def _allocations(snapshot: Snapshot, before: AllocationInputs) -> AllocationInputs:
+    now = dict[str, tuple[Pods, Node | None, tuple[GpuAllocation, ...]]]()
     for name, pods in pods_by_node(snapshot).by_node.items():
         node = snapshot.nodes.get(name)
         known = before.get(name)
@@ -405,8 +411,7 @@ def gpu_allocations(snapshot: Snapshot) -> GpuAllocations:
             devices = dra_devices_of(snapshot).get(name, 0)
             held = tuple(_holding(snapshot, pod, layout, devices, sharers) for pod in pods.values())
             now[name] = (pods, node, held)
-    _kept[0] = now
-    return {name: held for name, (_, _, held) in now.items()}
+    return now
 
 
 def starts(snapshot: Snapshot, held: GpuAllocation) -> bool:

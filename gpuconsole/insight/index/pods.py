@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 from msgspec import Struct
 
-from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.derived import incremental, memoized
 from gpuconsole.insight.index.demand import pod_units
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import Time
@@ -62,16 +62,13 @@ class PodsByNode:
 
 
 NO_PODS_BY_NODE = PodsByNode((), {}, {}, {})
-_kept: list[PodsByNode] = [NO_PODS_BY_NODE]
 
 
-def pods_by_node(snapshot: Snapshot) -> PodsByNode:
+@incremental(NO_PODS_BY_NODE)
+def pods_by_node(snapshot: Snapshot, before: PodsByNode) -> PodsByNode:
     """Group the pods of a Snapshot; only nodes whose pods changed since the last call are updated."""
-    known = _kept[0]
     rows = snapshot.pods.rows
-    if known.rows is not rows:
-        known = _kept[0] = updated(known, rows)
-    return known
+    return before if before.rows is rows else updated(before, rows)
 
 
 def updated(old: PodsByNode, rows: Sequence[Pod | None]) -> PodsByNode:
@@ -168,20 +165,15 @@ class RunningIndex:
         """Number of running workloads per queue."""
 
 
-_kept_running: list[RunningIndex] = [RunningIndex((), NO_PODS_BY_NODE, EVERYTHING, {})]
-
-
-def running(snapshot: Snapshot) -> RunningIndex:
+@incremental(RunningIndex((), NO_PODS_BY_NODE, EVERYTHING, {}))
+def running(snapshot: Snapshot, known: RunningIndex) -> RunningIndex:
     """Return the running workloads; only workloads that changed since the last call, or their pods, are checked."""
-    # Replaced as one object, so that threads do the same work twice at worst.
-    known = _kept_running[0]
     rows, where, seen = snapshot.workloads.rows, pods_by_node(snapshot), snapshot.seen
     if known.rows is rows and known.where is where and known.seen == seen:
         return known
     if known.seen != seen:
         known = RunningIndex((), NO_PODS_BY_NODE, seen, {})
-    made = _kept_running[0] = _carried_on(known, snapshot, where)
-    return made
+    return _carried_on(known, snapshot, where)
 
 
 def _carried_on(old: RunningIndex, snapshot: Snapshot, where: PodsByNode) -> RunningIndex:

@@ -13,7 +13,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.derived import incremental, memoized
 from gpuconsole.insight.index.demand import (
     CONFIG,
     FlavorResource,
@@ -28,7 +28,7 @@ from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.devices import WHOLE_GPU, Units, added, in_one_unit, is_counted
 from gpuconsole.model.events import Pending
 from gpuconsole.model.queues import LocalQueue, QueueingStrategy, StopPolicy
-from gpuconsole.model.snapshot import Snapshot, TableView, row_changes
+from gpuconsole.model.snapshot import NO_ROWS, Snapshot, TableView, row_changes
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue.pod_resources import effective_priority, queue_timestamp
 
@@ -292,7 +292,8 @@ class QueueIndex:
         return self.by_queue.get(cluster_queue, EMPTY_CLUSTER_QUEUE_INDEX)
 
 
-_kept: list[tuple[TableView[Workload], TableView[LocalQueue], QueueIndex]] = []
+IndexedTables = tuple[TableView[Workload], TableView[LocalQueue], QueueIndex]
+_NOTHING_INDEXED: IndexedTables = (NO_ROWS, NO_ROWS, QueueIndex((), {}, {}))
 
 
 def queue_index(snapshot: Snapshot) -> QueueIndex:
@@ -301,21 +302,18 @@ def queue_index(snapshot: Snapshot) -> QueueIndex:
     A workload with reserved quota belongs to the ClusterQueue of its admission, a pending one to that of its
     LocalQueue; finished and deactivated workloads belong to none.
     """
-    # Replaced as one tuple: at worst, threads do the same work twice.
-    known = _kept[0] if _kept else None
-    rows = snapshot.workloads.rows
-    if known is None or known[1] is not snapshot.local_queues:
-        local_queue_targets = {
-            local_queue.key: local_queue.cluster_queue for local_queue in snapshot.local_queues.all()
-        }
-        same = known is not None and known[2].local_queue_targets == local_queue_targets
-        made = updated(known[2] if same and known is not None else QueueIndex((), local_queue_targets, {}), rows)
-    elif known[0] is snapshot.workloads:
-        return known[2]
-    else:
-        made = updated(known[2], rows)
-    _kept[:] = [(snapshot.workloads, snapshot.local_queues, made)]
-    return made
+    return _indexed(snapshot)[-1]
+
+
+@incremental(_NOTHING_INDEXED)
+def _indexed(snapshot: Snapshot, before: IndexedTables) -> IndexedTables:
+    workloads, local_queues, index = before
+    if workloads is snapshot.workloads and local_queues is snapshot.local_queues:
+        return before
+    if local_queues is not snapshot.local_queues:
+        targets = {local_queue.key: local_queue.cluster_queue for local_queue in snapshot.local_queues.all()}
+        index = index if index.local_queue_targets == targets else QueueIndex((), targets, {})
+    return snapshot.workloads, snapshot.local_queues, updated(index, snapshot.workloads.rows)
 
 
 def updated(old: QueueIndex, rows: Rows) -> QueueIndex:

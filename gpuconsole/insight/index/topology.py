@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.derived import incremental, memoized
 from gpuconsole.insight.index.fragmentation import Slots, slots_of
 from gpuconsole.insight.index.gpu_map import GpuRow, GpuState, gpu_rows
 from gpuconsole.model.cluster import Node
@@ -154,17 +154,22 @@ class DomainUsage(Struct, frozen=True, eq=False, kw_only=True):
         return self.states[GpuState.OWN] + self.states[GpuState.BORROWED]
 
 
-_kept: list[dict[tuple[str, ...], DomainUsage]] = [{}]
+DomainUsages = tuple[tuple[DomainUsage, ...], Mapping[tuple[str, ...], DomainUsage]]
+_NO_DOMAINS: DomainUsages = ((), {})
 
 
 def domains(snapshot: Snapshot) -> tuple[DomainUsage, ...]:
     """Return the root domain of each topology tree; domains without changed nodes are the same objects as before."""
+    return _domains(snapshot)[0]
+
+
+@incremental(_NO_DOMAINS)
+def _domains(snapshot: Snapshot, usages: DomainUsages) -> DomainUsages:
+    _, before = usages
     rows = {row.node: row for row in gpu_rows(snapshot)}
-    before, found = _kept[0], dict[tuple[str, ...], DomainUsage]()
+    found = dict[tuple[str, ...], DomainUsage]()
     trees = topology_trees(snapshot)
-    roots = tuple(_domain(tree, rows, before, found, _note(tree, snapshot)) for tree in trees)
-    _kept[0] = found
-    return roots
+    return tuple(_domain(tree, rows, before, found, _note(tree, snapshot)) for tree in trees), found
 
 
 def _note(tree: NodeDomain, snapshot: Snapshot) -> str:

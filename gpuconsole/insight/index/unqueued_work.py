@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.derived import incremental, memoized
 from gpuconsole.insight.index.gpu_time import gpu_allocations, queue_of, starts
 from gpuconsole.insight.index.pods import all_refused_pods, pods_by_node
 from gpuconsole.insight.pending.reasons import PendingReason
@@ -14,8 +14,8 @@ from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Condition, Workload
 
-KnownWork = dict[str, tuple[object, str, PendingReason | None, Workload]]
-_kept: list[KnownWork] = [{}]
+KnownWork = Mapping[str, tuple[object, str, PendingReason | None, Workload]]
+_NO_WORK: KnownWork = {}
 _starting = (Condition("PodScheduled", True),)
 """All its pods are scheduled, but not all are running."""
 _refused = (Condition("PodScheduled", False, PendingReason.RESOURCE_QUOTA),)
@@ -32,9 +32,14 @@ def unqueued_work(snapshot: Snapshot) -> Mapping[str, Workload]:
     Unchanged ones are the same objects. A job that another job owns is part of that one; the Jobs of a CronJob count on
     their own.
     """
+    return {key: workload for key, (_, _, _, workload) in _known_work(snapshot).items()}
+
+
+@incremental(_NO_WORK)
+def _known_work(snapshot: Snapshot, before: KnownWork) -> KnownWork:
     owned = {workload.owner for workload in snapshot.workloads.all()}
     queues, waiting = _queues(snapshot)
-    before, now = _kept[0], KnownWork()
+    now = dict[str, tuple[object, str, PendingReason | None, Workload]]()
     for job in snapshot.jobs.all():
         if job.key not in owned and _stands_for_itself(job):
             queue, waits = queues.get(job.key, ""), waiting.get(job.key)
@@ -48,8 +53,7 @@ def unqueued_work(snapshot: Snapshot) -> Mapping[str, Workload]:
                 same = known is not None and known[0] is pod
                 queue = queues.get(pod.key, "")
                 now[pod.key] = known if same and known is not None else (pod, queue, None, _of_pod(pod, queue))
-    _kept[0] = now
-    return {key: workload for key, (_, _, _, workload) in now.items()}
+    return now
 
 
 def outermost(job: Callable[[str], Job | None], key: str) -> str:
