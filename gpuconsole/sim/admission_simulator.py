@@ -19,7 +19,6 @@ from gpuconsole.model.events import (
     Refuse,
 )
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
@@ -77,11 +76,6 @@ class AdmissionSimulator:
         workload = self.workloads.get(key)
         if workload is not None and not workload.finished:
             self.apply(conditions.mark_finished(workload, "Succeeded", "Job finished", self.now))
-
-    def cluster_queue_of(self, key: str) -> ClusterQueue | None:
-        """The ClusterQueue of a workload; None without one."""
-        workload = self.workloads.get(key)
-        return self.session.look_up_queues(workload).cluster_queue if workload is not None else None
 
     def requeue_inadmissible(self) -> None:
         """Requeue the inadmissible workloads of every cohort tree that had a relevant change."""

@@ -108,7 +108,8 @@ def _decided(cycle: Document) -> dict[str, Any]:
 
 def _said(rehearsal: AdmissionSimulator, key: str, message: str) -> PendingReason:
     """What Kueue's message says, in one code."""
-    queue = rehearsal.cluster_queue_of(key)
+    workload = rehearsal.workloads.get(key)
+    queue = rehearsal.session.look_up_queues(workload).cluster_queue if workload is not None else None
     return dominant(read_kueue(message), resource_groups(queue) if queue is not None else {})
 
 

@@ -358,7 +358,9 @@ CALLS: Mapping[str, Call] = {
     "QueueResourceShare.GetFairShare": _of_queue(lambda queue: queue.fair),
     "QueueResourceShare.GetAllocatedShare": _of_queue(lambda queue: queue.allocated),
     "QueueResourceShare.GetAllocatedNonPreemptible": _of_queue(lambda queue: queue.non_preemptible),
-    "QueueResourceShare.GetMaxAllowedShare": _of_queue(lambda queue: queue.limits),
+    "QueueResourceShare.GetMaxAllowedShare": _of_queue(
+        lambda queue: {name: share.limit for name, share in queue.by_resource.items()}
+    ),
     "QueueResourceShare.GetRequestShare": _of_queue(lambda queue: queue.requested),
     "QueueResourceShare.GetRequestableShare": _of_queue(lambda queue: queue.requestable),
     "QueueResourceShare.GetDominantResourceShare": _dominant,

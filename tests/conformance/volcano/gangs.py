@@ -270,7 +270,7 @@ def _node(table: Table, case: Case) -> Sequence[str]:
         *compare("allocatable", info.allocatable, resource(wanted.get("Allocatable"))),
         *compare("capacity", info.capacity, resource(wanted.get("Capacity"))),
         *compare("tasks", seen_all(info.tasks), wanted_all(wanted.get("Tasks"))),
-        *compare("ready", info.has_node, (wanted.get("State") or {}).get("Phase") == "Ready"),
+        *compare("ready", info.node is not None, (wanted.get("State") or {}).get("Phase") == "Ready"),
     ]
 
 

@@ -73,14 +73,14 @@ def test_a_node_that_changes_is_summed_up_anew() -> None:
     info.set_node(node("n", amounts={GPU: 4}))
     assert info.idle == Resource(7000, 32 * GIB, {GPU: 3000, PODS: 19}, 20)
     info.set_node(None)
-    assert (info.has_node, info.idle.get(GPU)) == (False, 3000)
+    assert (info.node is not None, info.idle.get(GPU)) == (False, 3000)
 
 
 def test_a_node_that_nobody_described_only_remembers_tasks() -> None:
     info, one = NodeInfo(), task("p", on="n")
     assert (info.add_task(one), info.used, len(info.tasks)) == ("", Resource(), 1)
     info.set_node(node("n"))
-    assert (info.has_node, info.used) == (True, ONE)
+    assert (info.node is not None, info.used) == (True, ONE)
 
 
 def test_lent_cores_and_memory_come_on_top() -> None:

@@ -209,10 +209,6 @@ class QueueShares:
         return self._map(lambda share: share.fair)
 
     @property
-    def limits(self) -> Quantities:
-        return self._map(lambda share: share.limit)
-
-    @property
     def requested(self) -> Quantities:
         return self._map(lambda share: share.requested)
 

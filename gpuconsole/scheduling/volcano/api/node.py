@@ -76,11 +76,6 @@ class NodeInfo:
     def __repr__(self) -> str:
         return f"NodeInfo({self.name})"
 
-    @property
-    def has_node(self) -> bool:
-        """True if it has a Node object; taints are checked elsewhere."""
-        return self.node is not None
-
     def set_node(self, node: Node | None) -> None:
         """Apply a Node object and recompute all sums; with None the node is not ready."""
         self.change_count += 1
