@@ -175,9 +175,9 @@ def _execute(world: World, command: Command, place: str) -> Refusal:
         case Edit(_, key):
             return f"{key} has no manifest that could be edited: it is simulated; change it by its own action"
         case FailNode(name):
-            return fail_node(world, name)
+            return set_node_ready(world, name, False)
         case RestoreNode(name):
-            return restore_node(world, name)
+            return set_node_ready(world, name, True)
         case InterruptSpot(name):
             return machines.order_interruption(world, name)
         case InCluster(name, order):
@@ -291,25 +291,15 @@ def drain_node(world: World, name: str) -> Refusal:
     return CARRIED_OUT
 
 
-def fail_node(world: World, name: str) -> Refusal:
-    """Make a node stop responding."""
+def set_node_ready(world: World, name: str, ready: bool) -> Refusal:
+    """Make a node stop responding, or a failed one ready again."""
     node = world.node(name)
     if node is None:
         return _unknown_node(name)
-    if not node.ready:
-        return NoChange(f"node {name} is down already")
-    nodes.fail_node(world, node)
-    return CARRIED_OUT
-
-
-def restore_node(world: World, name: str) -> Refusal:
-    """Make a failed node ready again."""
-    node = world.node(name)
-    if node is None:
-        return _unknown_node(name)
-    if node.ready:
-        return NoChange(f"node {name} is up already")
-    nodes.restore_node(world, node)
+    if node.ready == ready:
+        return NoChange(f"node {name} is {'up' if ready else 'down'} already")
+    change = nodes.restore_node if ready else nodes.fail_node
+    change(world, node)
     return CARRIED_OUT
 
 
