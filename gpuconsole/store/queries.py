@@ -42,6 +42,7 @@ from gpuconsole.store.rows import (
     unpacked_sample,
     unpacked_samples,
 )
+from gpuconsole.store.schema import LIVE
 
 ENDLESS = 2**62
 """A number greater than that of any event: queries then include all stored events."""
@@ -231,8 +232,8 @@ def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[PastEstim
     rows = db.execute(
         "select workload, asked, median, foretold.first, foretold.last, foretold.started from foretold"
         " join sessions on id = session"
-        " where lower(mode) = 'live' and source = ? order by asked desc, workload desc limit ?",
-        (source, limit),
+        " where mode = ? and source = ? order by asked desc, workload desc limit ?",
+        (LIVE, source, limit),
     ).fetchall()
     return [
         PastEstimate(
@@ -251,7 +252,7 @@ class Recording(Struct, frozen=True, kw_only=True):
 
     id: int
     mode: str
-    """`live`, `sim` …, as `ConsoleMode`."""
+    """`LIVE`, `SIM` …, as `ConsoleMode`."""
     source: str
     first: Time
     """When the recorded time begins, by the cluster's clock."""
@@ -261,7 +262,7 @@ class Recording(Struct, frozen=True, kw_only=True):
     @property
     def staged(self) -> bool:
         """Whether it is of a simulation, so that its time is not wall-clock time."""
-        return self.mode.lower() != "live"
+        return self.mode != LIVE
 
 
 def recordings(db: sqlite3.Connection) -> list[Recording]:

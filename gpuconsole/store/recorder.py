@@ -41,6 +41,7 @@ from gpuconsole.store.event_blocks import Lines
 from gpuconsole.store.queries import ENDLESS as ENDLESS
 from gpuconsole.store.retention import prune
 from gpuconsole.store.schema import (
+    LIVE,
     HistoryInUseError,
     history_errors,
     lock_for_writing,
@@ -141,8 +142,8 @@ def begin(db: sqlite3.Connection, opening: Opening, wall: Time) -> int:
         )
         session = int(row.lastrowid or 0)
         same = db.execute(
-            "select id from recordings where lower(mode) = 'live' and mode = ? and source = ?",
-            (opening.mode, opening.source),
+            "select id from recordings where mode = ? and mode = ? and source = ?",
+            (LIVE, opening.mode, opening.source),
         ).fetchone()
         if same is None:
             made = db.execute(
@@ -595,7 +596,7 @@ def open_recorder(
     try:
         return Recorder(path, opening, wall=wall, retention=retention)
     except HistoryInUseError as error:
-        if opening.mode.lower() != "live":
+        if opening.mode != LIVE:
             raise
         return SharedHistory(path, opening, error)
 

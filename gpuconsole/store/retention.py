@@ -17,6 +17,7 @@ from gpuconsole.config import HistorySettings
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time
 from gpuconsole.store.event_blocks import SESSION_BITS
 from gpuconsole.store.rows import HOURS, MOST_BATCHES, MOST_OWNERS, OWNER, cost_id, seconds
+from gpuconsole.store.schema import LIVE
 
 _CHUNK = 500
 """Maximum rows with large values of a transaction."""
@@ -173,7 +174,7 @@ def _cutoffs(db: sqlite3.Connection, ages: _Ages, now: Time) -> Iterator[_Cutoff
     ).fetchall()
     for recording, mode, flushed, sessions, last in rows:
         begin = {name: now - getattr(ages, name) for name in ages.__struct_fields__}
-        if mode.lower() != "live":
+        if mode != LIVE:
             begin = {name: last + DAY if flushed < time else 0 for name, time in begin.items()}
         # Costs and hours go by the day, because then texts that only they used are looked for.
         begin["hours"] = begin["hours"] // DAY * DAY
@@ -295,8 +296,9 @@ def _hours(cutoffs: _Cutoffs, writer: int) -> Iterator[_Statement]:
 def _forget_texts(db: sqlite3.Connection, ages: _Ages, now: Time, *, all_texts: bool) -> None:
     """Delete texts that nothing uses any more; with `all_texts` also owners of costs, and texts of costs and series."""
     (oldest,) = db.execute(
-        "select min(started) from sessions where lower(mode) != 'live'"
-        " and exists (select 1 from event_blocks where session = sessions.id)"
+        "select min(started) from sessions where mode != ?"
+        " and exists (select 1 from event_blocks where session = sessions.id)",
+        (LIVE,),
     ).fetchone()
     # Events are written on the day of their time, or later.
     used = min(now - ages.raw, now if oldest is None else oldest) // DAY - 1

@@ -25,6 +25,8 @@ COUNTED = "(what in ('admitted', 'preempted') or lost_gpu_seconds > 0 or lost_un
 
 SQLite uses the index only for queries with the same condition in the same words.
 """
+LIVE = "LIVE"
+"""Mode of the sessions of a live cluster, as `ConsoleMode` names it; older versions wrote `live`."""
 _SET = "gpuconsole"
 _MIGRATIONS = "_sqlite_migrations"
 _FIRST = ("sessions", "audit")
@@ -160,6 +162,7 @@ def migrations() -> "Migrations":
         `names` has texts once; `hash` is their CRC-32, `used` the day (since 1970, by the wall clock) of the last use
         by events, `kept` is 1 if costs or series use the text. Numbers of hours are since 1970.
         """
+        db.execute("update sessions set mode = upper(mode)")
         db.execute(
             "create table recordings (id integer primary key, mode text not null, source text not null,"
             " first_session integer not null)"
@@ -169,12 +172,12 @@ def migrations() -> "Migrations":
         db.execute("alter table sessions add column last integer")
         db.execute(
             "insert into recordings (mode, source, first_session)"
-            " select mode, source, min(id) from sessions group by mode, source, iif(lower(mode) = 'live', 0, id)"
+            f" select mode, source, min(id) from sessions group by mode, source, iif(mode = '{LIVE}', 0, id)"
             " order by min(id)"
         )
         db.execute(
             "update sessions set recording = (select id from recordings where first_session = sessions.id"
-            " or (lower(mode) = 'live' and mode = sessions.mode and source = sessions.source)),"
+            f" or (mode = '{LIVE}' and mode = sessions.mode and source = sessions.source)),"
             " first = (select min(time) from events where session = sessions.id),"
             " last = (select max(time) from events where session = sessions.id)"
         )
@@ -316,7 +319,7 @@ def _old_event(row: tuple[Any, ...]) -> HistoryEvent:
         raise DamagedHistoryError(f"line {row[0]} of the history is damaged: {clean(str(error))}") from error
 
 
-ELSEWHERE = "move the file, or set GPUCONSOLE_STATE_DIR to another folder"
+ELSEWHERE = "move the file, or use another one (--history FILE, or GPUCONSOLE_STATE_DIR for another folder)"
 """Advice at the end of an error about a history that cannot be used."""
 
 
@@ -475,9 +478,14 @@ def lock_for_writing(path: Path) -> WriterLock:
 def earlier_sessions(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a history for queries, beside its writer or without one. Raises HistoryError, also for queries.
 
-    A history of an earlier version is migrated first.
+    A history of an earlier version is migrated first. A missing or empty file is read as one without sessions, and is
+    not changed.
     """
     with history_errors(path):
+        if not path.exists() or path.stat().st_size == 0:
+            with closing(_empty_history()) as db:
+                yield db
+            return
         if not refuse_foreign(path):
             lock = lock_for_writing(path)
             try:
@@ -486,6 +494,15 @@ def earlier_sessions(path: Path) -> Iterator[sqlite3.Connection]:
                 lock.release()
         with closing(open_for_reading(path)) as db:
             yield db
+
+
+def _empty_history() -> sqlite3.Connection:
+    with _without_data_frames():
+        from sqlite_utils import Database
+
+    db = sqlite3.connect(":memory:")
+    migrations().apply(Database(db))
+    return db
 
 
 @contextmanager

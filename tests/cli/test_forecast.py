@@ -250,7 +250,7 @@ def test_a_history_that_is_none_is_told_with_its_file(
     file = tmp_path / "history.db"
     file.write_text("this is no database")
     result = gpuconsole("forecast", "--check", "--history")
-    remedy = "move the file, or set GPUCONSOLE_STATE_DIR to another folder"
+    remedy = "move the file, or use another one (--history FILE, or GPUCONSOLE_STATE_DIR for another folder)"
     assert (result.status, result.err) == (2, f"gpuconsole: {file}: file is not a database; {remedy}\n")
     file.write_bytes(b"")
     assert gpuconsole("forecast", "--check", "--history").status == 0, "what older versions left is brought up to date"

@@ -183,7 +183,7 @@ def test_a_report_on_a_damaged_history_names_the_file_and_what_to_do(
     result = gpuconsole(command, "--history", file)
     assert (result.status, result.out) == (2, "")
     assert result.err.startswith(f"gpuconsole: {file}: {problem}")
-    advice = "lists all damage; to record anew, move the file, or set GPUCONSOLE_STATE_DIR to another folder"
+    advice = "lists all damage; to record anew, move the file, or use another one (--history FILE, or GPUCONSOLE_STATE_DIR for another folder)"
     assert result.err.endswith(f"; `gpuconsole history check --history {file}` {advice}\n")
 
 

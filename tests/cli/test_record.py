@@ -380,7 +380,7 @@ def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def recorded(file: Path) -> Path:
-    recorder = Recorder(file, Opening(version="test", mode="live", source="prod"), wall=lambda: 5)
+    recorder = Recorder(file, Opening(version="test", mode="LIVE", source="prod"), wall=lambda: 5)
     recorder.close()
     return file
 

@@ -77,7 +77,7 @@ def test_the_json_document_adds_up_to_what_was_recorded(gpuconsole: Line, histor
 def test_events_and_their_start_are_read_over_all_sessions_of_a_recording(tmp_path: Path) -> None:
     file = tmp_path / "history.db"
     for session in range(2):
-        opening = Opening(version="1", mode="live", source="prod")
+        opening = Opening(version="1", mode="LIVE", source="prod")
         recorder = Recorder(file, opening, wall=lambda: BEGIN, interval=NEVER)
         kinds = (HistoryEventKind.ADMITTED, HistoryEventKind.PENDING, HistoryEventKind.PREEMPTED)
         recorder.record([HistoryEvent(time=BEGIN + session * HOUR, what=what, workload="a/b") for what in kinds])

@@ -326,7 +326,7 @@ def test_sessions_of_the_history(history: Path) -> None:
         audit = audit_log(db, 2)
         losses = queries.losses(db, 2, 2**62)
         hour = queries.last_hour(db, 2, END, 2**62)
-    assert newest == sessions.Kept(number=2, mode="live", source="prod", last=END - 30 * SECOND, unseen=(UNSEEN,))
+    assert newest == sessions.Kept(number=2, mode="LIVE", source="prod", last=END - 30 * SECOND, unseen=(UNSEEN,))
     assert (counts, preempted) == ([329, 27], [10, 1])
     assert [(line.what, (line.time - END) // SECOND, len(line.told)) for line in lines] == [
         (HistoryEventKind.SUBMITTED, -3660, 0),

@@ -30,12 +30,12 @@ MANY = [
 ]
 
 
-def recorder_at(path: Path, source: str, mode: str = "live") -> Recorder:
+def recorder_at(path: Path, source: str, mode: str = "LIVE") -> Recorder:
     opening = Opening(version="0.1.0", mode=mode, source=source)
     return Recorder(path, opening, wall=lambda: 1_000_000, interval=1e6)
 
 
-def session(path: Path, source: str = "prod", mode: str = "live") -> None:
+def session(path: Path, source: str = "prod", mode: str = "LIVE") -> None:
     """A session that foretells two starts, sees one, and ends."""
     recorder = recorder_at(path, source, mode)
     estimates = EstimateService(recorder, source)
@@ -56,7 +56,7 @@ def test_what_was_foretold_of_a_live_cluster_and_what_came_is_in_the_history(tmp
 
 def test_another_cluster_and_a_simulation_are_not_gone_by(tmp_path: Path) -> None:
     session(tmp_path / "history.db", "staging")
-    session(tmp_path / "history.db", "prod", mode="sim")
+    session(tmp_path / "history.db", "prod", mode="SIM")
     assert remembered(tmp_path / "history.db", "prod") == []
 
 

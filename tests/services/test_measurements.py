@@ -19,7 +19,7 @@ def session(path: Path, time: Time, percent: float, *, source: str = "prod") -> 
     told = NodeTelemetry(
         name="n", time=time, devices=(MeasuredDevice(gpu=0),), columns={GpuMetric.UTILISATION: (percent,)}
     )
-    recorder = Recorder(path, Opening(version="0.1.0", mode="live", source=source), wall=lambda: time, interval=1e6)
+    recorder = Recorder(path, Opening(version="0.1.0", mode="LIVE", source=source), wall=lambda: time, interval=1e6)
     about = ConsoleStatus(mode=ConsoleMode.LIVE, source=source)
     console = Console(Elsewhere([node("n", 1), told], time), about=about, recorder=recorder)
     console.tick(0)

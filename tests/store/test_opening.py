@@ -9,7 +9,7 @@ import pytest
 
 from gpuconsole.errors import HistoryError
 from gpuconsole.store.recorder import newest
-from gpuconsole.store.schema import earlier_sessions
+from gpuconsole.store.schema import ELSEWHERE, earlier_sessions
 from tests.store.test_recorder import SUBMITTED, recorder_at
 
 PAGE = 4096
@@ -94,7 +94,7 @@ def test_a_history_that_cannot_be_used_is_told_and_left_as_it_is(tmp_path: Path,
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(HistoryError) as refused:
         recorder_at(path)
-    assert str(refused.value) == f"{path}: {why}; move the file, or set GPUCONSOLE_STATE_DIR to another folder"
+    assert str(refused.value) == f"{path}: {why}; {ELSEWHERE}"
     assert (path.read_bytes() if path.is_file() else None) == before
     assert [one.name for one in tmp_path.iterdir()] == ["history.db"], "nothing is left beside it"
 
@@ -113,7 +113,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (PAGE, limits[1]))
     try:
-        with pytest.raises(HistoryError, match=r"history\.db: .*; move the file, or set GPUCONSOLE_STATE_DIR"):
+        with pytest.raises(HistoryError, match=r"history\.db: .*; move the file, or use another one"):
             recorder_at(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -125,7 +125,7 @@ def test_a_disk_that_is_full_when_the_session_begins_is_told(tmp_path: Path) -> 
     with sqlite3.connect(path) as db:
         db.execute("create trigger full before insert on sessions begin select raise(fail, 'disk is full'); end")
     db.close()
-    with pytest.raises(HistoryError, match="disk is full; move the file, or set GPUCONSOLE_STATE_DIR"):
+    with pytest.raises(HistoryError, match="disk is full; move the file, or use another one"):
         recorder_at(path)
 
 
@@ -155,3 +155,17 @@ def test_values_that_no_console_wrote_are_an_error_that_says_what_to_do(tmp_path
     db.close()
     with pytest.raises(HistoryError, match="damaged"), earlier_sessions(path) as db:
         newest(db)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_empty_or_missing_history_is_read_without_sessions_and_is_not_written(
+    tmp_path: Path, is_there: bool
+) -> None:
+    path = tmp_path / "history.db"
+    if is_there:
+        path.touch()
+    with earlier_sessions(path) as db:
+        assert newest(db) is None
+    assert [(file.name, file.stat().st_size) for file in tmp_path.iterdir()] == (
+        [("history.db", 0)] if is_there else []
+    )

@@ -266,7 +266,7 @@ def test_a_damaged_event_is_an_error_that_says_which(recorder: Recorder, damage:
 def test_a_file_that_is_no_database_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     path.write_text("not a database, but long enough to look like one" * 100)
-    with pytest.raises(HistoryError, match="file is not a database; move the file, or set GPUCONSOLE_STATE_DIR"):
+    with pytest.raises(HistoryError, match="file is not a database; move the file, or use another one"):
         recorder_at(path)
 
 

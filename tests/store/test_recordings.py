@@ -26,7 +26,7 @@ JOB = CostOwner(kind=CostKind.WORKLOAD, workload="llm/pretrain", namespace="llm"
 IDLE = CostOwner(kind=CostKind.IDLE, gpu_type="a100-80gb", capacity_type="spot", zone="eu-1a")
 
 
-def opened(path: Path, *, mode: str = "live", source: str = "prod") -> Recorder:
+def opened(path: Path, *, mode: str = "LIVE", source: str = "prod") -> Recorder:
     opening = Opening(version="0.1.0", mode=mode, source=source)
     return Recorder(path, opening, wall=lambda: START, interval=NEVER)
 
@@ -94,7 +94,7 @@ def test_costs_that_could_not_be_written_are_written_once_later(recorder: Record
 
 def test_a_live_cluster_is_one_recording_over_sessions_and_each_simulation_is_one(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
-    for hour, (mode, source) in enumerate([("live", "prod"), ("sim", "x"), ("live", "prod"), ("sim", "x")]):
+    for hour, (mode, source) in enumerate([("LIVE", "prod"), ("SIM", "x"), ("LIVE", "prod"), ("SIM", "x")]):
         recorder = opened(path, mode=mode, source=source)
         recorder.add_costs([CostHour(owner=JOB, hour=START + hour * HOUR, used_usd=1.0)])
         recorder.add_samples(sample(60 * hour))
@@ -103,9 +103,9 @@ def test_a_live_cluster_is_one_recording_over_sessions_and_each_simulation_is_on
         found = queries.recordings(db)
         hours = [[one.hour for one in queries.cost_hours(db, each.id, 0, 2 * START)] for each in found]
     assert [(one.mode, one.source, (one.first - START) // HOUR, (one.last - START) // HOUR) for one in found] == [
-        ("sim", "x", 1, 1),
-        ("live", "prod", 0, 2),
-        ("sim", "x", 3, 3),
+        ("SIM", "x", 1, 1),
+        ("LIVE", "prod", 0, 2),
+        ("SIM", "x", 3, 3),
     ]
     assert hours == [[START + HOUR], [START, START + 2 * HOUR], [START + 3 * HOUR]]
 

@@ -24,7 +24,7 @@ NOW = 20_000 * DAY
 SETTINGS = HistorySettings(raw_days=7, minutes_days=90, hours_days=730)
 
 
-def recorder_at(path: Path, wall: Time, mode: str = "live", source: str = "prod") -> Recorder:
+def recorder_at(path: Path, wall: Time, mode: str = "LIVE", source: str = "prod") -> Recorder:
     opening = Opening(version="test", mode=mode, source=source)
     return Recorder(path, opening, wall=lambda: wall, interval=1e6, retention=SETTINGS)
 
@@ -112,7 +112,7 @@ def test_the_totals_of_a_session_outlive_its_events(tmp_path: Path) -> None:
 def test_a_simulation_is_as_old_as_its_session_whatever_its_own_time_is(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     for age in (800, 10, 3):
-        recorder = recorder_at(path, NOW - age * DAY, mode="sim", source=f"fixture-{age}")
+        recorder = recorder_at(path, NOW - age * DAY, mode="SIM", source=f"fixture-{age}")
         record_day(recorder, 5 * DAY)
         recorder.close()
     pruned(path)

@@ -27,7 +27,7 @@ from tests.support.console_stage import SIZES, staged
 from tests.support.live_console import FakeCluster, live
 from tests.ui.test_shell import said
 
-LOCKED = "/var/lib/someone/gpuconsole/history.db: file is not a database; move the file, or set GPUCONSOLE_STATE_DIR"
+LOCKED = "/var/lib/someone/gpuconsole/history.db: file is not a database; move the file, or use another one"
 REFUSED = f"Read-only: the audit of changes cannot be written ({LOCKED}); repair the history, or start with --no-audit"
 HOLD = SetStopPolicy("cq-research", StopPolicy.HOLD)
 
@@ -107,7 +107,7 @@ def test_a_write_that_fails_in_the_middle_refuses_changes_until_it_succeeds(tmp_
 def test_the_console_opens_without_the_history_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "history.db").mkdir()
     console = _simulated(OpenRequest(files=("default",)), Config(state_dir=str(tmp_path), worker=False))
-    why = f"{tmp_path}/history.db: this is a directory; move the file, or set GPUCONSOLE_STATE_DIR to another folder"
+    why = f"{tmp_path}/history.db: this is a directory; move the file, or use another one (--history FILE, or GPUCONSOLE_STATE_DIR for another folder)"
     assert console.status.history == why
     assert console.notices[-1] == f"Cannot write the history: {why}"
     console.stop()
