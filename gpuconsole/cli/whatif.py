@@ -31,8 +31,9 @@ from gpuconsole.insight.whatif.engine_comparison import (
     EngineTotals,
     compare_engines,
 )
-from gpuconsole.insight.whatif.whatif import FEASIBLE, StartShift, WhatIf, WhatIfOutcome, what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import FEASIBLE, StartShift, WhatIf, WhatIfOutcome, what_if_steps
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_exactly, format_seconds, format_tenths, format_time
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.devices import device_cell
 from gpuconsole.model.documents.metadata import GeneratedNames
 from gpuconsole.model.documents.sources import read_file
@@ -472,7 +473,7 @@ def command(
     blind = snapshot.seen.missing_reasons(*PLACES)
     span = horizon if horizon is not None else wanted.horizon if wanted.horizon is not None else HOUR
     tried = asked.simulation, wanted.commands, span, other, wanted.places, asked.found
-    answer = what_if(what_if_steps(*tried, elsewhere=fork_future, clock=time.thread_time))
+    answer = complete_answer(what_if_steps(*tried, elsewhere=fork_future, clock=time.thread_time))
     other_changes = against.name if against is not None else ""
     policy = asked.simulation.policy
     assumed = run_times(policy) if asked.found is not None else ()

@@ -16,9 +16,10 @@ from gpuconsole.insight.preemption.history import PreemptionRow, rows
 from gpuconsole.insight.sharing.fair_shares import loans, shares
 from gpuconsole.insight.sharing.ledger import ReclaimScenario, ledger
 from gpuconsole.insight.sharing.slots import starts
-from gpuconsole.insight.whatif.whatif import WhatIf, what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import WhatIf, what_if_steps
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.commands import Command, Submit
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.events import Admit, HistoryEvent, HistoryEventKind, Preempt
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate
@@ -46,8 +47,8 @@ def test_two_lists_of_changes_compared_either_way_round_mirror_each_other(
     deeds: LIFE, one: Sequence[Command], other: Sequence[Command]
 ) -> None:
     base = lived(deeds)
-    there = what_if(what_if_steps(base, one, AHEAD, against=other))
-    back = what_if(what_if_steps(base, other, AHEAD, against=one))
+    there = complete_answer(what_if_steps(base, one, AHEAD, against=other))
+    back = complete_answer(what_if_steps(base, other, AHEAD, against=one))
     assert (there.evictions, there.evictions_without) == (back.evictions_without, back.evictions)
     assert there.shifts == tuple(replace(shift, without=shift.changed, changed=shift.without) for shift in back.shifts)
     assert (there.outcomes, there.against) == (back.against, back.outcomes)
@@ -67,7 +68,7 @@ def test_the_victims_of_a_what_if_are_those_of_the_history_that_it_would_make(
     deeds: LIFE, changes: Sequence[Command]
 ) -> None:
     base = lived([(0, borrow), *deeds])
-    found = what_if(what_if_steps(base, changes, AHEAD))
+    found = complete_answer(what_if_steps(base, changes, AHEAD))
     history, anyway = _preempted(base, changes), {(row.victim, row.by) for row in _preempted(base)}
     told = {(victim.workload, victim.by, victim.time, victim.rule) for victim in found.evictions if victim.by}
     assert told <= {(row.victim, row.by, row.time, row.rule) for row in history}

@@ -11,7 +11,7 @@ from gpuconsole.insight.preemption.risk import WorkloadRisk, risk
 from gpuconsole.insight.sharing.fair_shares import loans
 from gpuconsole.insight.sharing.ledger import ledger
 from gpuconsole.insight.sharing.slots import starts
-from gpuconsole.insight.whatif.whatif import WhatIf, WhatIfEviction, what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import WhatIf, WhatIfEviction, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time
 from gpuconsole.model.commands import (
     Command,
@@ -23,6 +23,7 @@ from gpuconsole.model.commands import (
     SetWeight,
     Submit,
 )
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.objects import Object
@@ -67,7 +68,7 @@ def test_a_change_that_is_taken_back_at_once_makes_no_difference(deeds: LIFE, da
     # Whoever is touched is tried at once, and not only when wake-ups are gathered, a second later.
     base.advance(base.now + 2 * SECOND)
     change, opposite = data.draw(st.sampled_from(list(_there_and_back(base.snapshot()))))
-    answer = what_if(what_if_steps(base, (change, opposite), 20 * MINUTE))
+    answer = complete_answer(what_if_steps(base, (change, opposite), 20 * MINUTE))
     assert answer.empty, answer
 
 
@@ -96,14 +97,14 @@ def test_two_changes_come_to_the_second_one_in_a_fork_that_has_had_the_first(
     base = lived(deeds)
     forked = base.fork()
     forked.submit(first)
-    both = what_if(what_if_steps(base, (first, second), 20 * MINUTE, against=(first,)))
-    then = what_if(what_if_steps(forked, (second,), 20 * MINUTE))
+    both = complete_answer(what_if_steps(base, (first, second), 20 * MINUTE, against=(first,)))
+    then = complete_answer(what_if_steps(forked, (second,), 20 * MINUTE))
     assert _future(both) == _future(then)
     assert [(one.workload, one.admitted, one.nodes) for one in then.outcomes if one.new] == [
         (one.workload, one.admitted, one.nodes) for one in both.outcomes if one.new
     ]
     # Who loses its place by both at one moment has lost it once.
-    twice = {v.workload for v in what_if(what_if_steps(base, (first,), 0)).evictions if v.time == base.now}
+    twice = {v.workload for v in complete_answer(what_if_steps(base, (first,), 0)).evictions if v.time == base.now}
     assert [_lost(v) for v in both.evictions if v.workload not in twice] == [
         _lost(v) for v in then.evictions if v.workload not in twice
     ]

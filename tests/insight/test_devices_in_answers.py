@@ -16,8 +16,9 @@ from gpuconsole.insight.preemption.risk import risk
 from gpuconsole.insight.sharing.fair_shares import Loan
 from gpuconsole.insight.sharing.ledger import LoanLedger, ReclaimScenario, ReclaimVictim, ledger
 from gpuconsole.insight.whatif.answer import verdict
-from gpuconsole.insight.whatif.whatif import WhatIf, what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import WhatIf, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.snapshot import Snapshot
@@ -68,7 +69,7 @@ def wide_of(simulation: Simulation) -> str:
 def tried(simulation: Simulation, *manifests: dict[str, Any]) -> WhatIf:
     """What comes of creating these within half an hour."""
     commands = read_changes([{"steps": [{"create": list(manifests)}]}], "changes", simulation.now).commands
-    return what_if(what_if_steps(simulation, commands, 30 * MINUTE))
+    return complete_answer(what_if_steps(simulation, commands, 30 * MINUTE))
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.insight.whatif.plan import plan
-from gpuconsole.insight.whatif.whatif import what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import what_if_steps
 from gpuconsole.model.clock import MINUTE, SECOND, Span
 from gpuconsole.model.commands import Command, Later, SetPriority, Submit
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.engine import Simulation
 from tests.insight.test_answer_laws import LIFE, law, lived
@@ -42,7 +43,7 @@ def _runs_within(base: Simulation, asked: Submit, changes: tuple[Command, ...], 
     late = base.policy.requeue_batch_interval + SECOND
     first = [change for change in changes if not isinstance(change, SetPriority)]
     then: list[Command] = [asked, *(change for change in changes if isinstance(change, SetPriority))]
-    answer = what_if(what_if_steps(base, (*first, *(Later(late, command) for command in then)), horizon + late))
+    answer = complete_answer(what_if_steps(base, (*first, *(Later(late, command) for command in then)), horizon + late))
     mine = {thing.key for thing in asked.objects}
     starts_of = [one.started for one in answer.outcomes if one.workload in mine]
     if None in starts_of or {victim.workload for victim in answer.evictions} & mine:

@@ -16,10 +16,11 @@ from gpuconsole.insight.unblock.changes import (
     Step,
     UsePriority,
 )
-from gpuconsole.insight.unblock.placement_trial import PlacementResult, PlacementStatus, Trying, placement_check
+from gpuconsole.insight.unblock.placement_trial import PlacementResult, PlacementStatus, placement_check
 from gpuconsole.insight.unblock.search import Suggestions
 from gpuconsole.model.clock import MINUTE, SECOND
 from gpuconsole.model.commands import Delete, SetActive, Submit
+from gpuconsole.model.cooperative import run_to_end
 from gpuconsole.model.queues import ClusterQueue, StopPolicy
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.sim.engine import Simulation
@@ -71,17 +72,7 @@ def key(simulation: Simulation, name: str) -> str:
 
 
 def landed(simulation: Simulation, name: str, *steps: Step) -> PlacementResult:
-    return over(placement_check(lambda: simulation, key(simulation, name))(steps))
-
-
-def over(trying: Trying) -> PlacementResult:
-    """What comes of it in the end."""
-    while True:
-        try:
-            next(trying)
-        except StopIteration as last:
-            found: PlacementResult = last.value
-            return found
+    return run_to_end(placement_check(lambda: simulation, key(simulation, name))(steps))
 
 
 def test_more_quota_for_a_full_cluster_is_told_with_what_its_pods_lack() -> None:
@@ -218,7 +209,7 @@ def slow_group() -> dict[str, Any]:
 
 
 def test_without_a_simulation_or_any_node_nothing_is_said() -> None:
-    assert over(placement_check(None, "team/new")((MORE,))) == PlacementResult(PlacementStatus.UNTRIED)
+    assert run_to_end(placement_check(None, "team/new")((MORE,))) == PlacementResult(PlacementStatus.UNTRIED)
     simulation = cluster(node("n", 4), *queue("q", 4), job("first", 4), job("new", 4))
     simulation.submit(Delete("nodes", "n"))
     assert landed(simulation, "new", MORE) == PlacementResult(PlacementStatus.UNTRIED)

@@ -22,7 +22,6 @@ from gpuconsole.insight.whatif.whatif import (
     WhatIf,
     WhatIfEviction,
     WhatIfOutcome,
-    what_if,
     what_if_steps,
 )
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
@@ -48,6 +47,7 @@ from gpuconsole.model.commands import (
     SetWeight,
     Submit,
 )
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind, PreemptionRule
 from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.objects import Object
@@ -90,14 +90,14 @@ SERVE_2 = job("serve-2", "prod/lq", 8, 10_000)
 
 
 def ask(*commands: Command, horizon: Span = HOUR, base: Simulation | None = None) -> WhatIf:
-    return what_if(what_if_steps(base or org_cohort(), commands, horizon))
+    return complete_answer(what_if_steps(base or org_cohort(), commands, horizon))
 
 
 def test_now_is_the_cluster_of_others_as_it_was_found_not_after_what_our_engine_would_do_first() -> None:
     found = world([*ORG_QUEUES, node("node-1"), job("serve", "prod/lq", 8, 10_000)])
     base = Simulation.from_snapshot(found, policy=SimPolicy(), seed=0)
     less = (SetQuota("cq-prod", "a100", GPU, 12, 0, None),)
-    answer = what_if(what_if_steps(base, less, HOUR, found=found))
+    answer = complete_answer(what_if_steps(base, less, HOUR, found=found))
     prod = next(change for change in answer.queues if change.queue == "cq-prod")
     assert (prod.used_now, prod.nominal_now) == (0, 16)
     assert (prod.used_without, prod.used, prod.nominal) == (8, 8, 12)
@@ -107,19 +107,19 @@ def test_now_is_the_cluster_of_others_as_it_was_found_not_after_what_our_engine_
 def test_what_was_asked_for_and_is_gone_before_the_horizon_is_told_on_either_side() -> None:
     small = job("small", "prod/lq", 2, 10_000)
     asked = (Later(MINUTE, Submit((small,))), Later(5 * MINUTE, Delete("workloads", small.key)))
-    one = what_if(what_if_steps(org_cohort(), asked, 10 * MINUTE))
-    other = what_if(what_if_steps(org_cohort(), (), 10 * MINUTE, against=asked))
+    one = complete_answer(what_if_steps(org_cohort(), asked, 10 * MINUTE))
+    other = complete_answer(what_if_steps(org_cohort(), (), 10 * MINUTE, against=asked))
     told = [("prod/small", NOW + MINUTE, True)]
     assert [(found.workload, found.admitted, found.new) for found in one.outcomes] == told
     assert [(found.workload, found.admitted, found.new) for found in other.against] == told
     assert (one.shifts, other.shifts) == ((), ())
-    assert what_if(what_if_steps(org_cohort(), asked, 10 * MINUTE, against=asked)).empty
+    assert complete_answer(what_if_steps(org_cohort(), asked, 10 * MINUTE, against=asked)).empty
 
 
 def test_what_ran_before_and_ends_in_both_futures_is_not_new() -> None:
     served = "prod/serve"
     asked = (SetPriority(served, 20_000), Later(MINUTE, Delete("workloads", served)))
-    found = what_if(what_if_steps(org_cohort(), asked, HOUR, against=asked[1:])).outcomes
+    found = complete_answer(what_if_steps(org_cohort(), asked, HOUR, against=asked[1:])).outcomes
     assert [(outcome.workload, outcome.new) for outcome in found] == [(served, False)]
 
 
@@ -406,10 +406,10 @@ def test_the_first_look_has_what_the_next_cycle_brings_and_the_last_one_everythi
 
 
 def test_two_lists_of_changes_are_held_against_each_other() -> None:
-    answer = what_if(
+    answer = complete_answer(
         what_if_steps(org_cohort(), (Submit((SERVE_2,)),), HOUR, (SetQuota("cq-prod", "a100", GPU, 8, 0, None),))
     )
-    same = what_if(what_if_steps(org_cohort(), (Submit((SERVE_2,)),), HOUR, (Submit((SERVE_2,)),)))
+    same = complete_answer(what_if_steps(org_cohort(), (Submit((SERVE_2,)),), HOUR, (Submit((SERVE_2,)),)))
 
     assert ([victim.workload for victim in answer.evictions], answer.queues[0].used_without) == (["research/rlhf"], 8)
     assert ([one.workload for one in same.against], same.empty) == (["prod/serve-2"], True)
@@ -453,7 +453,7 @@ def test_asking_for_what_is_so_makes_no_difference_whatever_happened_before(
     base.submit(Reconfigure(feature_gates={"PartialAdmission": True}, placement={"score": "binpack"}))
     commands = data.draw(st.permutations(_in_force(base.snapshot())))
 
-    answer = what_if(what_if_steps(base, commands, 20 * MINUTE))
+    answer = complete_answer(what_if_steps(base, commands, 20 * MINUTE))
     assert answer.empty, answer
 
 
@@ -463,7 +463,7 @@ def test_a_start_that_comes_all_the_same_is_no_difference() -> None:
     base.submit(Submit((workload("a", "red", gpus=1, duration="6m"),)))
     base.submit(FailPod("red/a-0"))
 
-    answer = what_if(what_if_steps(base, (SetPriority("red/a", 0),), 20 * MINUTE))
+    answer = complete_answer(what_if_steps(base, (SetPriority("red/a", 0),), 20 * MINUTE))
     assert [(one.admitted, one.admitted_without) for one in answer.outcomes] == [(START + 10 * SECOND,) * 2]
     assert answer.empty
 

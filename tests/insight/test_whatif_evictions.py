@@ -5,9 +5,10 @@ from msgspec.structs import replace
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.whatif.answer import EvictedWorkload, evictions_by_cause, verdict
 from gpuconsole.insight.whatif.futures import WhatIfEviction
-from gpuconsole.insight.whatif.whatif import StartShift, WhatIf, WhatIfOutcome, what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import StartShift, WhatIf, WhatIfOutcome, what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Drain, SetActive, SetQuota, Submit
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import LocalQueue, Quota
 from gpuconsole.sim.engine import Simulation
@@ -98,30 +99,30 @@ def owner(gpus: int = 8) -> Submit:
 
 
 def test_the_verdict_says_when_the_work_starts_whom_it_preempts_and_when_that_is_back() -> None:
-    answer = what_if(what_if_steps(shared(), (owner(),), HOUR))
+    answer = complete_answer(what_if_steps(shared(), (owner(),), HOUR))
     assert verdict(answer) == (
         "lender/owner starts in 30s; preempts borrower/guest (8 GPUs, loses 4.0 GPU-hours, restarts in about 10m31s)."
     )
 
 
 def test_the_verdict_of_work_that_does_not_fit_says_why() -> None:
-    answer = what_if(what_if_steps(shared(), (owner(16),), HOUR))
+    answer = complete_answer(what_if_steps(shared(), (owner(16),), HOUR))
     assert verdict(answer).startswith("lender/owner is not admitted before the horizon: ")
 
 
 def test_the_verdict_of_a_drained_node_names_who_is_evicted_by_it() -> None:
-    assert verdict(what_if(what_if_steps(shared(), (Drain("n1"),), MINUTE))) == (
+    assert verdict(complete_answer(what_if_steps(shared(), (Drain("n1"),), MINUTE))) == (
         "evicts borrower/guest (8 GPUs, loses 4.0 GPU-hours, does not restart before the horizon)."
     )
 
 
 def test_the_verdict_of_what_changes_nothing_says_so() -> None:
-    answer = what_if(what_if_steps(shared(), (SetQuota("lender", "a100", "nvidia.com/gpu", 8),), MINUTE))
+    answer = complete_answer(what_if_steps(shared(), (SetQuota("lender", "a100", "nvidia.com/gpu", 8),), MINUTE))
     assert verdict(answer) == "These changes make no difference before the horizon."
 
 
 def test_the_verdict_counts_the_evictions_of_the_work_itself_and_names_three_victims() -> None:
-    answer = what_if(what_if_steps(shared(), (owner(),), 0))
+    answer = complete_answer(what_if_steps(shared(), (owner(),), 0))
     (one,) = answer.outcomes
     assert isinstance(one, WhatIfOutcome)
     many: WhatIf = replace(
@@ -146,7 +147,7 @@ def test_the_verdict_counts_the_evictions_of_the_work_itself_and_names_three_vic
 
 def test_work_that_runs_and_loses_its_node_for_good_is_not_said_never_to_start() -> None:
     """The node of the owner is lost after five minutes of its ten; there is no other."""
-    answer = what_if(what_if_steps(shared(), (owner(),), HOUR))
+    answer = complete_answer(what_if_steps(shared(), (owner(),), HOUR))
     (one,) = answer.outcomes
     lacking = replace(one, started=None, code=PendingReason.NODES, why="1 of 1 pods have no node.")
     lost = replace(eviction("lender/owner", "", 300), lost_gpu_hours=0.6)
@@ -159,7 +160,7 @@ def test_work_that_runs_and_loses_its_node_for_good_is_not_said_never_to_start()
 
 
 def test_the_verdict_of_a_quota_tells_work_that_is_no_longer_admitted_from_work_that_is_admitted_later() -> None:
-    answer = what_if(what_if_steps(shared(), (SetQuota("lender", "a100", "nvidia.com/gpu", 9),), MINUTE))
+    answer = complete_answer(what_if_steps(shared(), (SetQuota("lender", "a100", "nvidia.com/gpu", 9),), MINUTE))
     moves = ((3, 1), (5, 2), (None, 4), (1, 6), (2, None), (3, None), (4, None))
     shifts = tuple(
         StartShift(
@@ -179,7 +180,7 @@ def test_the_verdict_of_a_quota_tells_work_that_is_no_longer_admitted_from_work_
 
 
 def test_the_reason_of_work_that_is_not_admitted_goes_on_in_the_sentence() -> None:
-    answer = what_if(what_if_steps(shared(), (owner(),), HOUR))
+    answer = complete_answer(what_if_steps(shared(), (owner(),), HOUR))
     (one,) = answer.outcomes
     waits = replace(
         one, admitted=None, started=None, code=PendingReason.CHECKS, why="Quota reserved in q; waiting for c."
@@ -192,7 +193,7 @@ def test_what_is_drained_and_preempted_at_one_moment_is_evicted_by_both_and_coun
     """The borrower's pods stand on the node that is drained, and its quota is reclaimed in the same cycle."""
     base = lived([(0, borrow), (0, lambda simulation: simulation.submit(SetActive("blue/small", True)))])
     new = job("a", "red", gpus=1, pods=2, duration=MINUTE)
-    found = what_if(what_if_steps(base, [Drain("n2"), Submit((new,))], 20 * MINUTE))
+    found = complete_answer(what_if_steps(base, [Drain("n2"), Submit((new,))], 20 * MINUTE))
     told = [(one.workload, one.by.partition("-")[0], one.rule, one.gpus) for one in found.evictions]
     assert told == [("blue/small", "", "Drained", 3), ("blue/small", "red/job", "reclaim in cohort", 3)]
     assert {one.returns for one in found.evictions} == {base.now + 91 * SECOND}

@@ -16,11 +16,11 @@ from gpuconsole.insight.whatif.whatif import (
     StartShift,
     WhatIf,
     unexplained,
-    what_if,
     what_if_steps,
 )
 from gpuconsole.model.clock import HOUR, MILLISECOND, MINUTE, SECOND, Span, format_tenths
 from gpuconsole.model.commands import Command, Drain, Later, SetActive, SetPriority, Submit
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import Object
@@ -54,12 +54,12 @@ def asked(
     horizon: Span = 10 * MINUTE,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> WhatIf:
-    return what_if(what_if_steps(simulation, commands, horizon, clock=clock))
+    return complete_answer(what_if_steps(simulation, commands, horizon, clock=clock))
 
 
 def test_without_latencies_there_is_one_run_and_no_range() -> None:
     seen = list(what_if_steps(borrowed("guest", latencies=None), (Submit((owner(),)),), 10 * MINUTE))
-    answer = what_if(seen)
+    answer = complete_answer(seen)
     assert all(look.doing != OTHER_LATENCIES for look in seen)
     assert (answer.runs, answer.varying_victims) == (1, ())
     assert [(one.admitted_range, one.started_range) for one in answer.outcomes] == [(None, None)]
@@ -98,7 +98,7 @@ def test_the_simulation_that_is_asked_about_may_go_on_meanwhile() -> None:
     trial = what_if_steps(simulation, (Submit((owner(),)),), 10 * MINUTE, clock=lambda: 0.0)
     first = next(trial)
     simulation.advance(NOW + HOUR)
-    assert what_if([first, *trial]) == asked(borrowed("guest"), Submit((owner(),)))
+    assert complete_answer([first, *trial]) == asked(borrowed("guest"), Submit((owner(),)))
 
 
 def test_the_whole_answer_comes_before_the_ranges() -> None:
@@ -128,7 +128,7 @@ def test_work_that_runs_already_needs_no_other_run() -> None:
     for command in (SetPriority(running.key, 1000), Drain("n1")):
         seen = list(what_if_steps(simulation, (command,), MINUTE, clock=lambda: 0.0))
         assert all(look.doing != OTHER_LATENCIES for look in seen)
-        assert what_if(seen).runs == 1
+        assert complete_answer(seen).runs == 1
 
 
 def test_what_is_preempted_in_some_runs_only_is_told() -> None:

@@ -12,9 +12,10 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from gpuconsole.insight.whatif.whatif import what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import what_if_steps
 from gpuconsole.model.clock import MINUTE, SECOND, Time
 from gpuconsole.model.commands import Submit
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.manifests import decode_object
@@ -161,7 +162,7 @@ def predict(base: Simulation, preemptor: Manifest) -> PreemptionTimes:
     submitted = decode_object(preemptor, now=base.now)
     assert isinstance(submitted, Job)
     command = Submit((submitted,))
-    answer = what_if(what_if_steps(base, [command], HORIZON))
+    answer = complete_answer(what_if_steps(base, [command], HORIZON))
     simulation = base.fork()
     simulation.drain()
     simulation.submit(command)

@@ -12,9 +12,10 @@ from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.forecast import forecast
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.pending.why import rehearsal_on, tried
-from gpuconsole.insight.whatif.whatif import what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.commands import Cordon, SetPriority
+from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
@@ -108,7 +109,7 @@ def test_a_what_if_and_a_look_know_the_same_cluster(worker: Shown) -> None:
     cluster = Elsewhere((*ORG, node("n1"), WAITS), START)
     worker.forecast(seen(cluster), NOTHING, NOTHING)
     question = (SetPriority("prod/waits", 100),)
-    assert what_if(worker.ask(try_commands, seen(cluster), question, HOUR, (), ())) == what_if(
+    assert complete_answer(worker.ask(try_commands, seen(cluster), question, HOUR, (), ())) == complete_answer(
         what_if_steps(cluster.fork(), question, HOUR, found=cluster.snapshot())
     )
     assert worker.told == [len(ORG) + 2, 0]
@@ -231,7 +232,7 @@ def test_whatever_is_under_way_the_answers_are_those_of_the_cluster_as_it_is() -
         base = mirror.base(frozenset({WAITS.key}))
         assert base.found is mirror.snapshot
         question = (SetPriority(WAITS.key, 100),)
-        assert what_if(what_if_steps(base.simulation, question, HOUR, found=base.completed)) == what_if(
+        assert complete_answer(what_if_steps(base.simulation, question, HOUR, found=base.completed)) == complete_answer(
             what_if_steps(fresh(), question, HOUR, found=mirror.snapshot)
         )
 

@@ -16,10 +16,10 @@ from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.pending.why import rehearsal_of, trying
 from gpuconsole.insight.preemption.risk import eviction_risk_steps
 from gpuconsole.insight.whatif.plan import plan, plan_steps
-from gpuconsole.insight.whatif.whatif import what_if, what_if_steps
+from gpuconsole.insight.whatif.whatif import what_if_steps
 from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.commands import Cordon, SetWeight, Submit
-from gpuconsole.model.cooperative import Progress
+from gpuconsole.model.cooperative import Progress, complete_answer
 from gpuconsole.model.events import Event
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
@@ -87,7 +87,7 @@ def beside() -> Iterator[Beside]:
 
 
 def test_what_it_refuses_has_its_place(beside: Beside) -> None:
-    found = what_if(beside.console.answers.looks([SetWeight("cq-nobody", -1)], MINUTE, (), ["the first step"]))
+    found = complete_answer(beside.console.answers.looks([SetWeight("cq-nobody", -1)], MINUTE, (), ["the first step"]))
     assert [text.partition(": ")[0] for text in found.refused] == ["the first step"]
 
 
@@ -95,8 +95,8 @@ def test_it_answers_as_the_simulation_itself_would_after_commands_at_odd_times(b
     for number in range(5):
         beside.console.submit(Submit((job(f"late-{number}", 1 + number, 7),)))
         beside.console.tick(0.137 * number)
-        expected = what_if(what_if_steps(beside.backend.fork(), QUESTION, HOUR))
-        assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == expected
+        expected = complete_answer(what_if_steps(beside.backend.fork(), QUESTION, HOUR))
+        assert complete_answer(beside.console.answers.looks(QUESTION, HOUR)) == expected
         assert expected.time == beside.console.snapshot.time
     assert beside.console.status.worker == "on"
 
@@ -171,7 +171,7 @@ def test_a_killed_worker_is_said_and_the_answers_come_from_here(beside: Beside) 
     beside.worker.process.kill()
     beside.tick_until_the_worker(ends=True)
     assert beside.console.status.worker == "the worker process died"
-    assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == what_if(
+    assert complete_answer(beside.console.answers.looks(QUESTION, HOUR)) == complete_answer(
         what_if_steps(beside.backend.fork(), QUESTION, HOUR)
     )
 
@@ -179,7 +179,7 @@ def test_a_killed_worker_is_said_and_the_answers_come_from_here(beside: Beside) 
 def test_a_worker_that_dies_over_a_question_is_no_loss(beside: Beside) -> None:
     beside.console.tick(1)
     beside.worker.process.kill()
-    assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == what_if(
+    assert complete_answer(beside.console.answers.looks(QUESTION, HOUR)) == complete_answer(
         what_if_steps(beside.backend.fork(), QUESTION, HOUR)
     )
     with pytest.raises(WorkerError, match="the worker process died"):
@@ -187,11 +187,11 @@ def test_a_worker_that_dies_over_a_question_is_no_loss(beside: Beside) -> None:
 
 
 def test_others_may_ask_between_two_looks_and_the_simulation_may_go_on(beside: Beside) -> None:
-    expected = what_if(what_if_steps(beside.backend.fork(), QUESTION, HOUR))
+    expected = complete_answer(what_if_steps(beside.backend.fork(), QUESTION, HOUR))
     trial = beside.console.answers.looks(QUESTION, HOUR)
     next(trial)
     beside.console.tick(1)
-    assert what_if(beside.console.answers.looks(QUESTION, HOUR)).time > expected.time
+    assert complete_answer(beside.console.answers.looks(QUESTION, HOUR)).time > expected.time
     with pytest.raises(WorkerError, match="another request"):
         next(trial)
 
@@ -219,7 +219,7 @@ def test_a_replica_that_went_its_own_way_starts_anew(beside: Beside) -> None:
     beside.worker.carried(beside.backend.now, Cordon("node-0", True))
     beside.console.tick(1)
     beside.tick_until_the_worker(ends=False)
-    assert what_if(beside.console.answers.looks(QUESTION, HOUR)) == what_if(
+    assert complete_answer(beside.console.answers.looks(QUESTION, HOUR)) == complete_answer(
         what_if_steps(beside.backend.fork(), QUESTION, HOUR)
     )
     assert beside.console.status.worker == "on"

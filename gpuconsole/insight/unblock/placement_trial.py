@@ -8,7 +8,7 @@ pods. It does not delay what kube-scheduler schedules, which preempts them if th
 admits, which suspends jobs without checking budgets.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -41,6 +41,7 @@ from gpuconsole.insight.unblock.changes import (
     minimal_changes,
     size,
 )
+from gpuconsole.model import cooperative
 from gpuconsole.model.clock import MINUTE, Span, Time, format_seconds
 from gpuconsole.model.cluster import Node, Pod, PodDisruptionBudget, PodPhase
 from gpuconsole.model.devices import accelerators, is_counted
@@ -330,12 +331,11 @@ class PlacementResult(Struct, frozen=True):
 
 
 UNTRIED = PlacementResult(PlacementStatus.UNTRIED)
-Trying = Generator[None, None, PlacementResult]
-"""A trial in steps that returns whether the pods are scheduled; closing it ends the trial."""
-CheckPlacement = Callable[[Steps], Trying]
+CheckPlacement = Callable[[Steps], cooperative.Steps[PlacementResult]]
+"""Function from changes to a trial that returns whether the pods are scheduled then; closing it ends the trial."""
 
 
-def untried(_: Steps) -> Trying:
+def untried(_: Steps) -> cooperative.Steps[PlacementResult]:
     """Return the status UNTRIED, in place of a trial."""
     yield from ()
     return UNTRIED
@@ -348,7 +348,7 @@ def placement_check(simulating: "Callable[[], Simulation] | None", key: str) -> 
     """
     base: list[Simulation] = []
 
-    def land(steps: Steps) -> Trying:
+    def land(steps: Steps) -> cooperative.Steps[PlacementResult]:
         if simulating is None:
             return (yield from untried(steps))
         if not base:
@@ -359,7 +359,7 @@ def placement_check(simulating: "Callable[[], Simulation] | None", key: str) -> 
     return land
 
 
-def _landed(fork: "Simulation", key: str, steps: Steps) -> Trying:
+def _landed(fork: "Simulation", key: str, steps: Steps) -> cooperative.Steps[PlacementResult]:
     before = fork.snapshot()
     workload = before.workloads.get(key)
     if not len(before.nodes) or workload is None:

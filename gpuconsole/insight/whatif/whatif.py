@@ -53,7 +53,7 @@ from gpuconsole.insight.whatif.futures import (
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_exactly, quantile
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command, Later
-from gpuconsole.model.cooperative import Progress, Steps, complete_answer, run_to_end
+from gpuconsole.model.cooperative import Progress, Steps, run_to_end
 from gpuconsole.model.devices import WHOLE_GPU, in_one_unit
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
@@ -428,7 +428,6 @@ __all__ = [
     "WhatIfEviction",
     "WhatIfOutcome",
     "prepare",
-    "what_if",
     "what_if_steps",
 ]
 
@@ -488,11 +487,6 @@ def what_if_steps(
                 yield Progress(doing=OTHER_LATENCIES, done=len(others.runs), total=RUNS)
         answer = with_ranges(answer, stands.course, others)
     yield Progress(done=horizon, total=horizon, answer=answer, last=True)
-
-
-def what_if(trial: Iterable[Progress[WhatIf]]) -> WhatIf:
-    """Run a what-if to its end and return its outcome."""
-    return complete_answer(trial)
 
 
 def prepare(simulation: "Simulation", found: Snapshot | None = None) -> Steps[None]:
