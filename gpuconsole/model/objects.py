@@ -56,7 +56,7 @@ from gpuconsole.model.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from gpuconsole.model.resources import MANY, is_gpu, is_mig
+from gpuconsole.model.resources import MANY, Resources, is_gpu, is_mig
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.volcano import HyperNode, Numatopology, PodGroup, VolcanoQueue, VolcanoSpec
 from gpuconsole.model.workloads import Admission, Condition, PodSetNeeds, Workload
@@ -248,6 +248,8 @@ _POD_SETS = InternTable[PodSet]()
 _TEMPLATES = InternTable[PodTemplate]()
 _ADMISSIONS = InternTable[Admission]()
 _NEEDS = InternTable[PodSetNeeds]()
+_RESOURCES = InternTable[Resources]()
+_CONDITIONS = InternTable[Mapping[str, bool]]()
 
 
 def intern(obj: Object) -> Object:
@@ -259,6 +261,14 @@ def intern(obj: Object) -> Object:
             return replace(obj, pod_sets=tuple(map(_pod_set, obj.pod_sets)), **_names(obj))
         case Pod():
             return replace(obj, template=_template(obj.template), **_names(obj))
+        case Node():
+            return replace(
+                obj,
+                labels={_TEXTS.one(name): _TEXTS.one(value) for name, value in obj.labels.items()},
+                capacity=_RESOURCES.one(obj.capacity),
+                allocatable=_RESOURCES.one(obj.allocatable),
+                conditions=_CONDITIONS.one(obj.conditions),
+            )
         case _:
             return obj
 

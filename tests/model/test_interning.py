@@ -3,7 +3,7 @@
 import msgspec
 from msgspec.structs import replace
 
-from gpuconsole.model.cluster import Node, Pod
+from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.objects import LARGEST, MOST, InternTable, Object, intern
@@ -80,9 +80,30 @@ def test_jobs_and_pods_share_what_they_ask_for_with_workloads() -> None:
     assert pod.template.containers is found.pod_sets[0].template.containers
 
 
+def test_nodes_of_one_kind_share_what_they_offer_and_the_texts_of_their_labels() -> None:
+    one, other = (
+        read_and_shared(
+            Node(
+                name=name,
+                labels={"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "zone-a"},
+                capacity={GPU: 8, "cpu": 96_000},
+                allocatable={GPU: 8, "cpu": 95_000},
+                conditions={"MemoryPressure": False},
+            )
+        )
+        for name in ("one", "two")
+    )
+    assert isinstance(one, Node)
+    assert isinstance(other, Node)
+    assert (one.labels["kubernetes.io/hostname"], other.labels["kubernetes.io/hostname"]) == ("one", "two")
+    assert one.labels["topology.kubernetes.io/zone"] is other.labels["topology.kubernetes.io/zone"]
+    for part in ("capacity", "allocatable", "conditions"):
+        assert getattr(one, part) is getattr(other, part), part
+
+
 def test_what_shares_nothing_is_what_it_was() -> None:
-    node = Node(name="node")
-    assert intern(node) is node
+    namespace = Namespace(name="team-a")
+    assert intern(namespace) is namespace
 
 
 def test_mappings_in_another_order_stay_what_they_are() -> None:
