@@ -369,6 +369,7 @@ class Console:
             worker=self._worker_status(),
             history=self._unsaved(),
             lost_events=self._recorder.lost if self._recorder is not None else 0,
+            failed_writes=self._recorder.failed_writes if self._recorder is not None else 0,
         )
 
     def _kueue_problems(self, sight: ClusterHealth | None) -> tuple[KueueProblem, ...]:

@@ -332,6 +332,11 @@ class ClusterCollector(Collector):
             "Events missing in the history, because writing was too slow.",
             value=status.lost_events,
         )
+        yield CounterMetricFamily(
+            "gpuconsole_history_write_failures_total",
+            "Writes of the history that failed; each is tried again after a second.",
+            value=status.failed_writes,
+        )
 
     def _levels(self, snapshot: Snapshot) -> Samples:
         """Return the levels of the time series; its counts and waits, of the history's own sampler, are missing."""

@@ -60,6 +60,8 @@ class ConsoleStatus(Struct, frozen=True, kw_only=True):
     """Whether the history that the other process writes is read."""
     lost_events: int = 0
     """Number of events missing in the history, because writing was too slow."""
+    failed_writes: int = 0
+    """Number of writes of the history that failed; what they did not write is tried again."""
     refusal: str = ""
     """Why nothing may be changed; empty where things may."""
     kueue: tuple[KueueProblem, ...] = ()

@@ -277,6 +277,8 @@ class Recorder:
         """Why the last write failed, which is tried again each second; empty if it succeeded."""
         self.lost = 0
         """Number of lines dropped because the queue was full."""
+        self.failed_writes = 0
+        """Number of writes that failed."""
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
@@ -416,6 +418,7 @@ class Recorder:
                 if not self.failed:
                     LOG.exception("The history cannot be written")
                 self.failed = f"{self.path}: {error}"
+                self.failed_writes += 1
                 return
             self.failed = ""
             self._keep_measured()
@@ -535,7 +538,7 @@ class SharedHistory(Recorder):
         self.session, self._recording = int(row[0]), int(row[1])
         self.recovered = []
         self.failed = str(problem)
-        self.lost = 0
+        self.lost = self.failed_writes = 0
 
     @property
     def recording(self) -> int:

@@ -197,10 +197,11 @@ def test_a_failed_write_is_said_and_made_good_later(recorder: Recorder) -> None:
     recorder.record([SUBMITTED])
     recorder.flush()
     assert recorder.failed == f"{recorder.path}: database is locked"
+    assert recorder.failed_writes == 1
     blocker.execute("rollback")
     blocker.close()
     recorder.flush()
-    assert (recorder.failed, recorder.unflushed()) == ("", {})
+    assert (recorder.failed, recorder.failed_writes, recorder.unflushed()) == ("", 1, {})
     assert history.of_workload(recorder, "research/rlhf") == (SUBMITTED,)
     recorder.close()
 
