@@ -215,7 +215,8 @@ class TimeTravelControl:
             return
         front.refresh_frame()
         if front.is_answer:
-            front.run_id("app.refresh")
+            # Also under a dialog, and not as an action of the operator, which would be logged.
+            front.handlers()["app.refresh"]()
 
 
 def _arrival(
