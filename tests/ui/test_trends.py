@@ -68,6 +68,12 @@ def test_samples_further_apart_than_the_columns_leave_no_gaps() -> None:
     assert preempted == (1.0, 0.0, 0.0, 0.0) * 15
 
 
+def test_a_change_of_the_speed_of_a_simulation_leaves_no_gaps() -> None:
+    fast, slow = range(60, 20, -4), range(20, 0, -1)
+    rows = [(ago, sample(used=float(ago))) for ago in (*fast, *slow)]
+    assert used(trend(rows), 60) == (*(float(ago) for ago in fast for _ in range(4)), *map(float, slow))
+
+
 def test_a_column_has_the_reduced_value_of_its_samples() -> None:
     assert used(trend([(ago, sample(used=float(ago))) for ago in range(60, 0, -1)]), 4) == (60.0, 45.0, 30.0, 15.0)
 

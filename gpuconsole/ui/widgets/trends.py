@@ -110,19 +110,21 @@ def binned(
     """Reduce the samples of each column to one value; there are at most as many columns as samples in the window.
 
     A column between two samples that follow each other at the usual interval repeats the value before it, or has the
-    value `absent`, if that is given.
+    value `absent`, if that is given. The interval before or after that one is usual, too: a fast simulation is sampled
+    less often than a slow one.
     """
     columns = max(1, min(columns, trend.window.span // trend.window.step))
     begin = trend.end - trend.window.span
     found: list[list[float | None]] = [[] for _ in range(columns)]
     covered = [False] * columns
     interval = trend.interval
-    reach = interval + interval // 2
     times = [time for time, _ in trend.samples]
+    steps = [0, *(after - before for before, after in pairwise(times)), 0]
     for place, (time, sample) in enumerate(trend.samples):
         column = (time - begin) * columns // trend.window.span
         after = times[place + 1] if place + 1 < len(times) else min(trend.end, time + interval)
-        last = after if after - time <= reach else time + trend.window.step
+        usual = max(interval, steps[place], *steps[place + 2 : place + 3])
+        last = after if after - time <= usual + usual // 2 else time + trend.window.step
         until = (min(last, trend.end) - 1 - begin) * columns // trend.window.span
         covered[column : until + 1] = [True] * (until + 1 - column)
         found[column].append(value(sample))
