@@ -259,7 +259,7 @@ async def test_a_workload_has_its_accrued_cost_its_rate_and_the_cost_at_its_expe
         await stage.press("3", "enter")
         assert "prod/serve" in stage.lines[1]
         # 8 GPUs at 2.21 USD since 08:10; its duration is 24 hours.
-        assert "$2.73 accrued in 1.2 GPU-hours · $17.68/h" in stage.text
+        assert await comes(stage, "$2.73 accrued in 1.2 GPU-hours · $17.68/h")
         assert "$424.32 at its expected end in 23h50m" in stage.text
     console.stop()
 
