@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "retention: a simulation is as old as its own clock says",
         "gpuconsole/store/retention.py",
-        "        if mode != LIVE:",
+        "if mode != LIVE:",
         "if False:",
         STORE_TESTS,
     ),
