@@ -13,7 +13,7 @@ from typing import Union
 
 from msgspec import Struct, field
 
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.devices import WHOLE_GPU, Allocation
 from gpuconsole.model.gpus.mig import MigInstance
 from gpuconsole.model.objects import TABLES, Object
@@ -283,6 +283,10 @@ class KueueEvent(Struct, frozen=True, omit_defaults=True):
     reason: str
     message: str
     warning: bool = False
+
+
+SAME_CHANGE: Span = 15 * SECOND
+"""Time within which two reports of the same kind about the same object are the same change of a live cluster."""
 
 
 class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="happened"):

@@ -131,6 +131,8 @@ class BlockHead(Struct, frozen=True, array_like=True):
     """The kind of each event, by its number."""
     gaps: list[int] = []
     """Differences of the numbers, less 1; empty if all follow on each other."""
+    known: list[int] = []
+    """Places of the events that an earlier session of the recording has, as Kubernetes' Events are reported again."""
 
 
 class EventRow(Struct):
@@ -142,6 +144,8 @@ class EventRow(Struct):
     """Number of its kind."""
     values: dict[int, Any] = {}
     """Column → value, without defaults."""
+    is_known: bool = False
+    """True if an earlier session of the recording has the event."""
 
 
 TEXT_COLUMNS = {
@@ -197,6 +201,8 @@ class EventBlock:
         self.times: list[int] = list(accumulate(found.times))
         self.whats = found.whats
         """The kind of each event, by its number."""
+        self.known = frozenset(found.known)
+        """Places of the events that an earlier session of the recording has."""
         first = number & ((1 << SESSION_BITS) - 1)
         self.numbers: Sequence[int] = range(first, first + len(self.times))
         if found.gaps:

@@ -479,7 +479,7 @@ def marks(
     for session in _sessions(db, recording):
         for block in EventBlockReader(db, session).blocks(since=since, until=until, kinds=bits(wanted)):
             for what in wanted:
-                times = (block.times[at] for at in block.places(KIND_NUMBERS[what]))
+                times = (block.times[at] for at in block.places(KIND_NUMBERS[what]) if at not in block.known)
                 found += [(time, what) for time in times if since <= time < until]
     return sorted(found)
 
@@ -500,7 +500,7 @@ def events(
         reader = EventBlockReader(db, session)
         for block in reader.blocks(since=since, until=until, kinds=bits(wanted)):
             for at, what in enumerate(block.kinds()):
-                if what in wanted and since <= block.times[at] < until:
+                if what in wanted and since <= block.times[at] < until and at not in block.known:
                     yield reader.event(block, at)
 
 
@@ -510,7 +510,7 @@ def events_until(db: sqlite3.Connection, recording: int, time: Time, limit: int)
     for session in reversed(_sessions(db, recording)):
         reader = EventBlockReader(db, session)
         for block in reader.blocks(until=time + 1, newest_first=True):
-            places = [at for at in range(len(block.numbers)) if block.times[at] <= time]
+            places = [at for at in range(len(block.numbers)) if block.times[at] <= time and at not in block.known]
             found += (reader.event(block, at) for at in reversed(places))
             if len(found) >= limit:
                 return found[:limit][::-1]
@@ -531,14 +531,15 @@ def counted_since(db: sqlite3.Connection, recording: int) -> Time | None:
     """Time of the first of the recording's events that `counted_events` returns; None if there are none."""
     for session in _sessions(db, recording):
         for block in EventBlockReader(db, session).blocks(kinds=bits(_OVERVIEW) | LOST):
-            return min(block.times[at] for at in _counted(block))
+            if counted := _counted(block):
+                return min(block.times[at] for at in counted)
     return None
 
 
 def _counted(block: EventBlock) -> list[int]:
-    """Places of the events that totals count."""
-    places = set(block.places_with_loss())
-    return sorted(places.union(*(block.places(KIND_NUMBERS[what]) for what in _OVERVIEW)))
+    """Places of the events that totals of a recording count."""
+    places = set(block.places_with_loss()).union(*(block.places(KIND_NUMBERS[what]) for what in _OVERVIEW))
+    return sorted(places - block.known)
 
 
 def _sessions(db: sqlite3.Connection, recording: int) -> list[int]:

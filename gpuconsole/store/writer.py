@@ -21,7 +21,7 @@ from gpuconsole.insight.preemption.history import lost_by
 from gpuconsole.insight.series import Samples, hourly
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Span, Time
-from gpuconsole.model.events import HistoryEvent, KueueEvent, PreemptionTrace
+from gpuconsole.model.events import SAME_CHANGE, HistoryEvent, KueueEvent, PreemptionTrace
 from gpuconsole.store import queries
 from gpuconsole.store.event_blocks import (
     BY_HERE,
@@ -41,6 +41,7 @@ from gpuconsole.store.event_blocks import (
     VALUE_COLUMNS,
     BlockHead,
     Column,
+    EventBlockReader,
     EventRow,
     Lines,
 )
@@ -125,6 +126,10 @@ class EventBlockWriter:
         self._open: list[EventRow] = []
         """Events of the small blocks that will be merged."""
         self._open_blocks: list[int] = []
+        row = db.execute("select recording, started from sessions where id = ?", (session,)).fetchone()
+        self._recording, self._started = int(row[0]), int(row[1])
+        self._earlier: list[EventBlockReader] | None = None
+        """Readers of the earlier sessions of the recording, while events from before this session are written."""
 
     def forget(self) -> None:
         """Forget what is known of the file, because a transaction was rolled back or another connection wrote."""
@@ -135,6 +140,7 @@ class EventBlockWriter:
     def add(self, lines: Mapping[int, HistoryEvent], repeats: Mapping[int, tuple[int, Time]], today: int) -> None:
         """Write events by number, and how often earlier ones occurred: number → (count, last time)."""
         rows = [self._row(n, line, today) for n, line in lines.items()]
+        self._earlier = None
         self._add_repeats(repeats)
         self._add_totals(lines.values(), today)
         if not rows:
@@ -246,7 +252,25 @@ class EventBlockWriter:
         for column, number in ((Column.PREVIOUS, subject), (Column.BY_PREVIOUS, by if by != subject else 0)):
             if number and (distance := self._follow(number, n)):
                 row[column] = distance
-        return EventRow(n, line.time, KIND_NUMBERS[line.what], row)
+        is_known = line.time < self._started and subject > 0 and self._is_known(line, subject)
+        return EventRow(n, line.time, KIND_NUMBERS[line.what], row, is_known)
+
+    def _is_known(self, line: HistoryEvent, subject: int) -> bool:
+        """True if an earlier session of the recording has this event, by the rule of the live backend."""
+        if self._earlier is None:
+            query = "select id from sessions where recording = ? and id < ? order by id desc"
+            earlier = self._db.execute(query, (self._recording, self._session)).fetchall()
+            self._earlier = [EventBlockReader(self._db, number) for (number,) in earlier]
+        for reader in self._earlier:
+            for block, place in reader.chain(subject):
+                time = block.times[place]
+                is_same = abs(time - line.time) <= SAME_CHANGE and block.kind(place) is line.what
+                if is_same and block.subject(place) == subject:
+                    return True
+                # Events are reported late by hours at most.
+                if time < line.time - DAY:
+                    break
+        return False
 
     def _follow(self, name: int, n: int) -> int:
         """Append event `n` to the chain of a name; returns the distance to the event before, or 0."""
@@ -320,6 +344,7 @@ def _packed(rows: Sequence[EventRow]) -> bytes:
         bytes(row.what for row in rows),
         # The first number is part of the block's id.
         gaps if any(gaps) else [],
+        [place for place, row in enumerate(rows) if row.is_known],
     )
     columns: dict[int, dict[int, list[Any]]] = {}
     texts: dict[int, dict[int, list[Any]]] = {}

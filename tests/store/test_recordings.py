@@ -60,6 +60,42 @@ def sample(minute: int, *, used: float = 8.0) -> Samples:
     )
 
 
+def test_events_that_a_later_session_reports_again_are_counted_once(tmp_path: Path) -> None:
+    path, clock = tmp_path / "history.db", [START]
+    kinds = (HistoryEventKind.ADMITTED, HistoryEventKind.PREEMPTED, HistoryEventKind.EVICTED)
+    admitted, preempted, evicted = (
+        HistoryEvent(time=START + minute * MINUTE, what=what, workload="llm/a", gpus=8, lost_unknown=minute == 2)
+        for minute, what in enumerate(kinds)
+    )
+    missed = replace(preempted, time=START + 30 * MINUTE)
+    again = replace(admitted, time=START + 70 * MINUTE)
+
+    def record(*events: HistoryEvent) -> int:
+        recorder = Recorder(
+            path, Opening(version="1", mode="LIVE", source="prod"), wall=lambda: clock[0], interval=NEVER
+        )
+        recorder.record(events)
+        recorder.close()
+        return recorder.session
+
+    record(admitted, preempted, evicted)
+    clock[0] = START + HOUR
+    # Kubernetes' Events have the times of their own, and say nothing about the lost work.
+    reported = [replace(one, time=one.time + 2 * SECOND) for one in (admitted, preempted, evicted)]
+    second = record(*reported, missed, again)
+    with closing(open_for_reading(path)) as db:
+        ends = START, START + 2 * HOUR
+        assert list(queries.events(db, 1, *ends)) == [admitted, preempted, evicted, missed, again]
+        assert queries.counted_events(db, 1, *ends) == [admitted, preempted, evicted, missed, again]
+        assert queries.events_until(db, 1, ends[1], 3) == [evicted, missed, again]
+        assert queries.marks(db, 1, [HistoryEventKind.PREEMPTED], *ends) == [
+            (preempted.time, HistoryEventKind.PREEMPTED),
+            (missed.time, HistoryEventKind.PREEMPTED),
+        ]
+        found = queries.of_workload(db, second, "llm/a")
+        assert list(found.values()) == [*reported, missed, again], "a session keeps what it was told"
+
+
 def test_costs_of_the_same_owner_and_hour_are_added_up(recorder: Recorder, db: sqlite3.Connection) -> None:
     recorder.add_costs([CostHour(owner=JOB, hour=START, gpu_seconds=60.0, used_usd=1.25)])
     recorder.add_costs([CostHour(owner=IDLE, hour=START, gpu_seconds=30.0, idle_usd=0.5, saved_usd=0.25)])

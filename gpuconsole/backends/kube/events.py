@@ -9,8 +9,8 @@ them.
 `ChangeEvents` derives history events from the difference between two states of an object, because a watch reports
 states, not changes. Kueue records what it does in conditions, with its own reasons and texts. `KubeEventReader` reads
 Kubernetes Events, which also tell what Kueue and the schedulers did before the console connected or while it was
-offline. An Event of the same kind about the same workload within 15 seconds (`SAME`) of a history event is the same
-change, and is not reported again.
+offline. An Event of the same kind about the same workload within 15 seconds (`SAME_CHANGE`) of a history event is the
+same change, and is not reported again.
 """
 
 import re
@@ -26,7 +26,7 @@ from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.cluster import Node, Pod, PodPhase
 from gpuconsole.model.device_requests import DeviceCounter
 from gpuconsole.model.devices import ResourceClaim, ResourceClaimTemplate
-from gpuconsole.model.events import Applied, Deleted, Event, HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import SAME_CHANGE, Applied, Deleted, Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import Job
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
@@ -295,8 +295,6 @@ def _again(before: Workload | None, after: Workload, type: str) -> bool:
     return new.status and (not old.status or old.since != new.since)
 
 
-SAME: Span = 15 * SECOND
-"""Time within which an Event and a history event of the same kind are the same change."""
 REMEMBERED = 20_000
 """Number of (kind, workload) pairs whose history events are remembered."""
 OF_A_KIND = 64
@@ -371,7 +369,7 @@ class KubeEventReader:
 
 
 def _lately(times: Iterable[tuple[Time, str]], at: Time) -> bool:
-    return any(abs(at - time) <= SAME for time, _ in times)
+    return any(abs(at - time) <= SAME_CHANGE for time, _ in times)
 
 
 LATELY: Span = MINUTE
