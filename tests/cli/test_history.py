@@ -183,8 +183,9 @@ def test_a_report_on_a_damaged_history_names_the_file_and_what_to_do(
     result = gpuconsole(command, "--history", file)
     assert (result.status, result.out) == (2, "")
     assert result.err.startswith(f"gpuconsole: {file}: {problem}")
-    advice = "lists all damage; to record anew, move the file, or use another one (--history FILE, or GPUCONSOLE_STATE_DIR for another folder)"
-    assert result.err.endswith(f"; `gpuconsole history check --history {file}` {advice}\n")
+    other = "move the file, or use another one (--history FILE, or GPUCONSOLE_STATE_DIR for another folder)"
+    check = f"`gpuconsole history check --history {file}` lists all damage"
+    assert result.err.endswith(f"; {check}; to record anew, {other}\n")
 
 
 def test_damaged_pages_are_a_problem_or_an_error_but_never_a_traceback(gpuconsole: Line, file: Path) -> None:

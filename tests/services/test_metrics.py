@@ -248,7 +248,9 @@ def test_what_cannot_be_read_has_no_series(console: Console) -> None:
 
 def test_before_the_cluster_is_loaded_only_the_state_of_the_process_is_known() -> None:
     source = Source(at(EMPTY, NOW), [cost("a/x", "a", NOW, 3.0)])
-    source.status = ConsoleStatus(mode=ConsoleMode.LIVE, loading=True, history="the disk is full", lost_events=7, failed_writes=3)
+    source.status = ConsoleStatus(
+        mode=ConsoleMode.LIVE, loading=True, history="the disk is full", lost_events=7, failed_writes=3
+    )
     of = collector(source)
     assert {name: metric.samples[0].value for name, metric in scraped(of).items() if "duration" not in name} == {
         "gpuconsole_build_info": 1.0,

@@ -107,7 +107,8 @@ def test_a_write_that_fails_in_the_middle_refuses_changes_until_it_succeeds(tmp_
 def test_the_console_opens_without_the_history_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "history.db").mkdir()
     console = _simulated(OpenRequest(files=("default",)), Config(state_dir=str(tmp_path), worker=False))
-    why = f"{tmp_path}/history.db: this is a directory; move the file, or use another one (--history FILE, or GPUCONSOLE_STATE_DIR for another folder)"
+    other = "move the file, or use another one (--history FILE, or GPUCONSOLE_STATE_DIR for another folder)"
+    why = f"{tmp_path}/history.db: this is a directory; {other}"
     assert console.status.history == why
     assert console.notices[-1] == f"Cannot write the history: {why}"
     console.stop()
