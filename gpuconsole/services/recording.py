@@ -98,7 +98,8 @@ class HistoryPipeline:
             changes.policy = msgspec.json.encode(replace(policy, prices=self._prices))
             self._recorded_policy = policy
         interval = _interval(self._sampled, now)
-        due = self._sampled + interval
+        # After a faster time, the minutes up to the last write are over: their states are no longer known.
+        due = max(self._sampled + interval, -(-state.time // MINUTE) * MINUTE)
         reached = state.time
         for event in events:
             # A live cluster reports some history events later than their time.
