@@ -7,8 +7,10 @@ from gpuconsole.insight.pending.pending import PendingExplanation
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.pending.why import rehearsal_on, trying
 from gpuconsole.model.clock import MINUTE
+from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
 from gpuconsole.model.resources import GPU
+from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.ui.paint import plain
@@ -62,11 +64,11 @@ def test_pending_workloads_come_first_by_their_place_in_the_queue() -> None:
 
 
 def test_only_workloads_that_changed_are_summed_up_anew() -> None:
-    rows = WorkloadRows()
-    objects = org_cohort()
-    before = {row.key: row for row in rows.update(snapshot_of(objects)).rows}
-    changed = replace(running("embed", 2), priority=900)
-    after = {row.key: row for row in rows.update(snapshot_of([*objects, changed])).rows}
+    rows, first = WorkloadRows(), snapshot_of(org_cohort())
+    before = {row.key: row for row in rows.update(first).rows}
+    state = ClusterState.of(first, ())
+    state.apply(Applied(first.time, replace(running("embed", 2), priority=900)))
+    after = {row.key: row for row in rows.update(state.freeze()).rows}
     assert {key for key in after if after[key] is not before[key]} == {"research/embed"}
 
 
