@@ -143,8 +143,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "once a quota has changed nothing is kept of what becomes of heads",
         f"{KUEUE}/context.py",
-        "fresh.shared_cache.has_forks = self.shared_cache.has_forks",
-        "fresh.shared_cache.has_forks = False",
+        "fresh.shared.has_forks = self.shared.has_forks",
+        "fresh.shared.has_forks = False",
         QUIET_TESTS,
     ),
     Mutant(

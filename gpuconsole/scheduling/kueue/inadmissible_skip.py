@@ -67,6 +67,8 @@ def cached_inadmissible(
     """Return the cached nomination of a head that would only repeat its refusal without side effects, else None.
 
     With `exact_amounts` its condition must also show the right missing amount, unless the workload is not observed.
+    Where each changed amount is reported there are no batches, and this is the only skip of single heads: without it
+    `why` takes 6% longer with 10,000 workloads.
     """
     if request.skip_checked_for is not context.setup and not _is_skippable(context, rules, request):
         return None
@@ -152,10 +154,10 @@ def _has_targets(context: Context, rules: ClusterQueueConfig, request: WorkloadR
 
 def unchanged_cohorts(state: KueueState) -> dict[int, list[CycleEntry]]:
     """Return root → heads for trees that are still unchanged; forgets the others."""
-    for root, cohort in list(state.unchanged_cohorts.items()):
+    for root, cohort in list(state.inadmissible_skip.unchanged_cohorts.items()):
         if cohort.versions != _versions(state, cohort.entries):
-            del state.unchanged_cohorts[root]
-    return {root: cohort.entries for root, cohort in state.unchanged_cohorts.items()}
+            del state.inadmissible_skip.unchanged_cohorts[root]
+    return {root: cohort.entries for root, cohort in state.inadmissible_skip.unchanged_cohorts.items()}
 
 
 def note_unchanged_cohorts(
@@ -174,7 +176,7 @@ def note_unchanged_cohorts(
         if root not in other_roots and all(
             is_cacheable(context, entry) and _returns_unchanged(state, entry) for entry in entries
         ):
-            state.unchanged_cohorts[root] = UnchangedCohort(entries, _versions(state, entries))
+            state.inadmissible_skip.unchanged_cohorts[root] = UnchangedCohort(entries, _versions(state, entries))
 
 
 _REFUSED = (EntryStatus.NOT_NOMINATED, EntryStatus.SKIPPED)
@@ -202,14 +204,14 @@ def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfi
 
     Returns False, and ends the batch, if the queue changed or some head may fit now.
     """
-    batch = state.batches[rules.name]
+    batch = state.inadmissible_skip.batches[rules.name]
     queue, usage_key = state.workload_index.read_queue(rules.name), usage_key_for(context, rules.node)
     same = queue is not None and queue.version == batch.version
     if same and batch.usage_key is not usage_key:
         batch.candidates = batch.candidates or _candidates_of(rules, batch.heads)
         same = _all_still_lack(context, rules, batch.candidates)
     if not same:
-        del state.batches[rules.name]
+        del state.inadmissible_skip.batches[rules.name]
         batch.stop_batch(state.workload_index.queue(rules.name))
         return False
     batch.usage_key = usage_key
@@ -235,7 +237,7 @@ def start_batch(state: KueueState, context: Context, rules: ClusterQueueConfig, 
         return False
     queue = state.workload_index.queue(rules.name)
     queue.mark_classes_inadmissible([(request, reason) for request, reason, _ in heads])
-    state.batches[rules.name] = InadmissibleBatch(
+    state.inadmissible_skip.batches[rules.name] = InadmissibleBatch(
         heads, usage_key_for(context, rules.node), queue.version, candidates if whole else None
     )
     _count_cycles(state, rules.name)
@@ -244,32 +246,32 @@ def start_batch(state: KueueState, context: Context, rules: ClusterQueueConfig, 
 
 def fast_forward(state: KueueState, context: Context) -> int:
     """Skip the coming cycles that would only continue batches; returns their number. No other queue may have a head."""
-    for name, batch in state.batches.items():
+    for name, batch in state.inadmissible_skip.batches.items():
         rules, queue = state.setup.queues[name], state.workload_index.read_queue(name)
         if queue is None or queue.version != batch.version or batch.usage_key is not usage_key_for(context, rules.node):
             return 0
-    cycles = min(len(batch.heads) - batch.counted for batch in state.batches.values())
-    for name in list(state.batches):
+    cycles = min(len(batch.heads) - batch.counted for batch in state.inadmissible_skip.batches.values())
+    for name in list(state.inadmissible_skip.batches):
         _count_cycles(state, name, cycles)
     return cycles
 
 
 def _count_cycles(state: KueueState, name: str, cycles: int = 1) -> None:
-    batch = state.batches[name]
+    batch = state.inadmissible_skip.batches[name]
     batch.counted += cycles
     if batch.counted == len(batch.heads):
-        del state.batches[name]
+        del state.inadmissible_skip.batches[name]
 
 
 def _cached_candidates(
     state: KueueState, context: Context, rules: ClusterQueueConfig, queue: ClusterQueueHeap
 ) -> BatchCandidates:
     """Return the first class heads that would repeat their refusal while their shortage is the same."""
-    cached = state.cached_batches.get(rules.name)
+    cached = state.inadmissible_skip.candidates.get(rules.name)
     if cached is None or cached.members != queue.members or cached.setup is not context.setup:
         candidates = _candidates_of(rules, _batchable_heads(state, context, rules, queue))
         if queue.has_no_inadmissible_class:
-            state.cached_batches[rules.name] = CachedBatch(candidates, queue.members, context.setup)
+            state.inadmissible_skip.candidates[rules.name] = CachedBatch(candidates, queue.members, context.setup)
         return candidates
     if queue.has_no_inadmissible_class:
         return cached.candidates

@@ -62,7 +62,7 @@ def next_head(state: KueueState, rules: ClusterQueueConfig) -> WorkloadRequest |
 
 def has_head(state: KueueState) -> bool:
     """True if the next cycle would try a pending workload."""
-    return bool(state.batches) or _has_head_in(state, state.workload_index.active_queues())
+    return bool(state.inadmissible_skip.batches) or _has_head_in(state, state.workload_index.active_queues())
 
 
 def _has_head_in(state: KueueState, names: Iterable[str]) -> bool:
@@ -96,7 +96,7 @@ def take_heads(
         rules = state.setup.queues[name]
         if name in served or not rules.active:
             continue
-        if name in state.batches and continue_batch(state, context, rules):
+        if name in state.inadmissible_skip.batches and continue_batch(state, context, rules):
             any_inadmissible = True
             continue
         first = next_head(state, rules)
@@ -113,7 +113,7 @@ def take_heads(
     for tree, cohort_entries in unchanged.items():
         if tree in changed:
             # A new entry may change the outcome of the others.
-            del state.unchanged_cohorts[tree]
+            del state.inadmissible_skip.unchanged_cohorts[tree]
             entries += [_take_head(state, entry.rules, entry.request) for entry in cohort_entries]
         elif report is ReportRefusals.EVERY:
             entries += cohort_entries
@@ -122,11 +122,13 @@ def take_heads(
 
 def skip_idle_cycles(state: KueueState) -> int:
     """Skip the coming cycles that would only repeat refusals of a batch (`inadmissible_skip`); returns their number."""
-    if not state.batches or state.second_passes:
+    if not state.inadmissible_skip.batches or state.second_passes:
         return 0
     unchanged = {entry.rules.name for tried in unchanged_cohorts(state).values() for entry in tried}
     others = (
-        name for name in state.workload_index.active_queues() if name not in unchanged and name not in state.batches
+        name
+        for name in state.workload_index.active_queues()
+        if name not in unchanged and name not in state.inadmissible_skip.batches
     )
     if _has_head_in(state, others):
         return 0
@@ -137,7 +139,7 @@ def skip_idle_cycles(state: KueueState) -> int:
 
 def _active_queues(state: KueueState) -> Iterable[str]:
     names = state.workload_index.active_queues()
-    return sorted({*names, *state.batches}) if state.batches else names
+    return sorted({*names, *state.inadmissible_skip.batches}) if state.inadmissible_skip.batches else names
 
 
 def _second_passes(state: KueueState) -> Iterator[CycleEntry]:

@@ -17,7 +17,7 @@ from gpuconsole.scheduling.kueue.assignment import ResumePosition
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.cluster_queue_status import CompiledConfig, ConfigObjects
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.context import CohortCache, Context, CycleSnapshot, Gates, UsageKey
+from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot, Gates, NominationCache, UsageKey
 from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.nomination_cache import QuotaShortage
@@ -140,19 +140,40 @@ class InadmissibleBatch:
         queue.mark_classes_admissible(request for request, _, _ in self.heads[self.counted :])
 
 
+class InadmissibleSkip:
+    """Heads whose refusals a session repeats without trying them again (`inadmissible_skip`). Mutates.
+
+    It has at most one entry for each cohort tree and ClusterQueue. Changed quotas start an empty one.
+    """
+
+    __slots__ = ("batches", "candidates", "unchanged_cohorts")
+
+    def __init__(self) -> None:
+        self.unchanged_cohorts: dict[int, UnchangedCohort] = {}
+        """Root → tree in which another cycle would change nothing; not copied to forks."""
+        self.batches: dict[str, InadmissibleBatch] = {}
+        """ClusterQueue → batch of heads that are marked inadmissible already; their cycles are only counted."""
+        self.candidates: dict[str, CachedBatch] = {}
+        """ClusterQueue → heads that may form a batch."""
+
+    def fork(self) -> "InadmissibleSkip":
+        """Return an independent copy for a fork of the session."""
+        copied = InadmissibleSkip()
+        copied.batches = {name: batch.copy() for name, batch in self.batches.items()}
+        copied.candidates = self.candidates.copy()
+        return copied
+
+
 class KueueState:
     """The data of a session: objects, queues, usage, caches. Mutates; forks share what neither side changes."""
 
     __slots__ = (
         "_objects_shared",
         "backoffs",
-        "batches",
-        "cached_batches",
         "changed_below",
         "charged",
         "charges_changed",
         "charging",
-        "cohort_cache",
         "config",
         "cycles",
         "devices_stale",
@@ -161,10 +182,12 @@ class KueueState:
         "gates",
         "generations",
         "in_flight",
+        "inadmissible_skip",
         "is_config_stale",
         "is_idle",
         "local_queue_usage",
         "nodes_stale",
+        "nomination_cache",
         "non_tas_pods",
         "noted_queues",
         "now",
@@ -178,7 +201,6 @@ class KueueState:
         "second_passes",
         "setup",
         "snapshot",
-        "unchanged_cohorts",
         "woken_in_flight",
         "workload_index",
     )
@@ -201,14 +223,10 @@ class KueueState:
         """Usage of pods without a topology assignment."""
         self.snapshot = self._empty_snapshot()
         self.workload_index = WorkloadIndex()
-        self.cohort_cache = CohortCache()
-        """Results of cycles, for trees that have not changed since."""
-        self.unchanged_cohorts: dict[int, UnchangedCohort] = {}
-        """Root → tree in which another cycle would change nothing; not copied to forks."""
-        self.batches: dict[str, InadmissibleBatch] = {}
-        """ClusterQueue → batch of heads that are marked inadmissible already; their cycles are only counted."""
-        self.cached_batches: dict[str, CachedBatch] = {}
-        """ClusterQueue → heads that may form a batch, cached."""
+        self.nomination_cache = NominationCache()
+        """What nominations and preemption searches found, for trees that have not changed since."""
+        self.inadmissible_skip = InadmissibleSkip()
+        """Heads whose refusals are repeated without trying them again."""
         self.progress: dict[int, FlavorScanProgress] = {}
         """Workload id → position of its search, while flavors are left to try."""
         self.generations: dict[str, int] = {}
@@ -259,9 +277,8 @@ class KueueState:
         copied._objects_shared = self._objects_shared = True
         copied.setup, copied.is_config_stale, copied.nodes_stale = self.setup, self.is_config_stale, self.nodes_stale
         copied.snapshot, copied.workload_index = self.snapshot.fork(), self.workload_index.fork()
-        copied.cohort_cache, copied.unchanged_cohorts = self.cohort_cache.fork(), {}
-        copied.batches = {name: passing.copy() for name, passing in self.batches.items()}
-        copied.cached_batches, copied.observed = self.cached_batches.copy(), self.observed
+        copied.nomination_cache, copied.inadmissible_skip = self.nomination_cache.fork(), self.inadmissible_skip.fork()
+        copied.observed = self.observed
         copied.progress, copied.generations = self.progress.copy(), self.generations.copy()
         copied.non_tas_pods = self.non_tas_pods.copy()
         copied.devices_stale, copied.rejected_claims = self.devices_stale, self.rejected_claims.copy()
@@ -306,9 +323,9 @@ class KueueState:
 
     def end_batches(self) -> None:
         """Stop all batches: heads that were marked inadmissible in advance are admissible again before their cycle."""
-        for name, passing in self.batches.items():
-            passing.stop_batch(self.workload_index.queue(name))
-        self.batches.clear()
+        for name, batch in self.inadmissible_skip.batches.items():
+            batch.stop_batch(self.workload_index.queue(name))
+        self.inadmissible_skip.batches.clear()
 
     def compile_config(self, extra: Iterable[Column] = ()) -> None:
         """Compile the configuration and the usage again, with `extra` columns; existing columns keep their numbers."""
@@ -330,7 +347,7 @@ class KueueState:
 
     def _rebuild_snapshot(self) -> None:
         self.end_batches()
-        self.cohort_cache, self.unchanged_cohorts, self.cached_batches = self.cohort_cache.new_empty(), {}, {}
+        self.nomination_cache, self.inadmissible_skip = self.nomination_cache.new_empty(), InadmissibleSkip()
         self.snapshot = self._empty_snapshot()
         for holdings in self.workload_index.holdings.values():
             for holding in holdings.values():
@@ -352,14 +369,14 @@ class KueueState:
         self.snapshot.add_holding(holding)
         self.workload_index.add_holding(holding)
         if not isinstance(old, Holding) or old.decision_key != holding.decision_key:
-            self.cohort_cache.invalidate(self.setup.tree, holding.cluster_queue)
+            self.nomination_cache.invalidate(self.setup.tree, holding.cluster_queue)
         self.mark_holdings_changed(holding.cluster_queue)
 
     def mark_holdings_changed(self, cluster_queue: str) -> None:
         """Note that a quota holder of a ClusterQueue changed, so that its tree takes part in the next cycle."""
         node = self.setup.tree.queues.get(cluster_queue)
         if node is not None:
-            self.unchanged_cohorts.pop(self.setup.tree.root(node), None)
+            self.inadmissible_skip.unchanged_cohorts.pop(self.setup.tree.root(node), None)
 
     def bump_generation(self, cluster_queue: str) -> None:
         """Note that a queue's capacity changed: recorded searches for flavors start again."""
@@ -374,8 +391,8 @@ class KueueState:
             accounts=self.snapshot.for_cycle(overlapping=self.gates.layouts.overlapping),
             held_by=self._heaviest_first() if self.charging else self.workload_index.holdings_in_preemption_order,
             # Not cached: LocalQueue usage changes with time, and topology capacity with pods that are not workloads.
-            cache=None if self.charging or self.setup.topologies else self.cohort_cache,
-            shared_cache=self.cohort_cache.shared_cache,
+            cache=None if self.charging or self.setup.topologies else self.nomination_cache,
+            shared=self.nomination_cache.shared,
             unready=lambda: any(not h.workload.is_true("PodsReady") for h in self.workload_index.holders_by_queue),
         )
 

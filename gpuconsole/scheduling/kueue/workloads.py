@@ -373,7 +373,7 @@ def _drop_quota(state: KueueState, number: int) -> None:
         case Holding() as old:
             state.snapshot.remove_holding(old)
             state.workload_index.drop_holding(old)
-            state.cohort_cache.invalidate(state.setup.tree, old.cluster_queue)
+            state.nomination_cache.invalidate(state.setup.tree, old.cluster_queue)
             state.mark_holdings_changed(old.cluster_queue)
             state.bump_generation(old.cluster_queue)
             state.mark_tree_of_workload_due(old.workload)
