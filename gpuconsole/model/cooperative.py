@@ -1,5 +1,6 @@
 """Long computations in steps, so that the caller can handle events between steps, show progress, or cancel."""
 
+from collections import deque
 from collections.abc import Generator, Iterable
 from typing import Generic, TypeAlias, TypeVar
 
@@ -53,7 +54,8 @@ def report_steps(steps: Steps[T], progress: P) -> Generator[P, None, T]:
 
 def complete_answer(analysis: Iterable[Progress[T]]) -> T:
     """Run an analysis to its end and return the complete answer."""
-    *_, last = analysis
+    # Only the last one is kept, as an answer may be large.
+    last = deque(analysis, maxlen=1).pop()
     assert last.last
     assert last.answer is not None
     return last.answer

@@ -13,7 +13,7 @@ steps:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -452,7 +452,7 @@ def _read_command(
         yield form(**structs.asdict(found)), clean(f"{path} ({document['type']} {subject})", 120)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _command_form(kind: str) -> type[Struct]:
     """The fields of a command as written in files."""
     fields: list[Any] = [

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
+from tests.support.console_clusters import busy_org
 from tests.support.random_simulations import LIVES, Deed, cluster
 from tests.support.sim_cluster import start
 from tests.support.snapshots import node
@@ -169,11 +171,46 @@ def changed_globals(path: Path) -> Iterator[str]:
                     yield from {name} & names - own
 
 
+INTERNED = ["_ADMISSIONS", "_CONDITIONS", "_MAPPINGS", "_NEEDS", "_POD_SETS", "_RESOURCES", "_TEMPLATES", "_TEXTS"]
+"""Bounded tables of `model.objects`, so that equal parts of objects are one object."""
+WITHOUT_CONTENTS = [
+    "EMPTY",
+    "EMPTY_CLUSTER_QUEUE_INDEX",
+    "EMPTY_LOCAL_QUEUE_INDEX",
+    "NO_ARGUMENTS",
+    "NO_PODS_BY_NODE",
+    "NO_ROWS",
+]
+
+
 def test_the_pure_packages_have_no_state_of_the_process() -> None:
-    found = {
-        f"{path.relative_to(ROOT)}: {name}"
-        for package in PURE
-        for path in (ROOT / package).rglob("*.py")
-        for name in changed_globals(path)
-    }
-    assert found == set()
+    changed, objects = set(), set()
+    for package in PURE:
+        for path in (ROOT / package).rglob("*.py"):
+            changed |= {f"{path.relative_to(ROOT)}: {name}" for name in changed_globals(path)}
+            module = importlib.import_module(".".join(path.relative_to(ROOT.parent).with_suffix("").parts))
+            objects |= {name for name, value in vars(module).items() if is_mutable_object(value)}
+    assert changed == set()
+    assert objects == {*INTERNED, *WITHOUT_CONTENTS}
+
+
+def is_mutable_object(value: object) -> bool:
+    """True for an instance of one of our own classes that is neither frozen nor a tuple."""
+    kind = type(value)
+    if not kind.__module__.startswith("gpuconsole.") or isinstance(value, (type, Enum, tuple)):
+        return False
+    return not (isinstance(value, Struct) and value.__struct_config__.frozen)
+
+
+def test_two_consoles_share_no_results_and_a_closed_one_leaves_no_snapshot() -> None:
+    one, other = busy_org(), busy_org()
+    for console in (one, other):
+        for compute in computations().values():
+            compute(console.snapshot)
+    assert one.snapshot.derived is not other.snapshot.derived
+    last = weakref.ref(one.snapshot)
+    one.stop()
+    del one, console
+    gc.collect()
+    assert last() is None
+    assert names(other.snapshot)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -267,7 +267,7 @@ def _quantity(resource: str, amount: int) -> Fraction:
     return Fraction(amount, 1000) if resource == CPU else Fraction(amount)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _factor(text: str) -> Fraction:
     return parse_quantity(text)
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -173,7 +173,7 @@ Order = tuple[int, Time, str]
 """Place in a queue: priority descending, then queue-order timestamp, then uid."""
 
 
-@cache
+@lru_cache(maxsize=4096)
 def resource_rank(name: str) -> tuple[int, str]:
     """Sort key of resources in Kueue's order: the 64-bit FNV-1a hash of the name."""
     value = 0xCBF29CE484222325
