@@ -180,6 +180,11 @@ def test_a_batch_has_the_last_version_of_an_object_in_each_minute() -> None:
     assert slow.streams[-1][1][-1].data == once.streams[-1][1][-1].data
 
 
+def test_an_object_that_is_deleted_and_comes_again_within_a_minute_is_the_last_of_its_table() -> None:
+    log = recorded([node("a", 0), node("b", 0)], [Deleted(START + 1, "nodes", "a"), node("a", 2, ready=False)])
+    assert [(one.name, one.ready) for one in log.at(START + 2).nodes.all()] == [("b", True), ("a", False)]
+
+
 def test_the_time_of_a_rebuilt_snapshot_is_the_time_asked_for_as_far_as_it_is_recorded() -> None:
     log = recorded([node("a", 5)], [node("b", 65)])
     assert [log.at(START + after).time - START for after in (0, 3, 5, 40, 65, 500)] == [0, 3, 5, 40, 65, 65]
