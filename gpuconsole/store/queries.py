@@ -30,6 +30,7 @@ from gpuconsole.store.rows import (
     AMOUNTS,
     BLOCK,
     HOURS,
+    LIVE,
     MOST_BATCHES,
     MOST_OWNERS,
     OWNER,
@@ -42,7 +43,6 @@ from gpuconsole.store.rows import (
     unpacked_sample,
     unpacked_samples,
 )
-from gpuconsole.store.schema import LIVE
 
 ENDLESS = 2**62
 """A number greater than that of any event: queries then include all stored events."""

@@ -40,8 +40,8 @@ from gpuconsole.store import queries
 from gpuconsole.store.event_blocks import Lines
 from gpuconsole.store.queries import ENDLESS as ENDLESS
 from gpuconsole.store.retention import prune
+from gpuconsole.store.rows import LIVE
 from gpuconsole.store.schema import (
-    LIVE,
     HistoryInUseError,
     history_errors,
     lock_for_writing,

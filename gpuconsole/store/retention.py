@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from gpuconsole.config import HistorySettings
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time
 from gpuconsole.store.event_blocks import SESSION_BITS
-from gpuconsole.store.rows import HOURS, MOST_BATCHES, MOST_OWNERS, OWNER, cost_id, seconds
-from gpuconsole.store.schema import LIVE
+from gpuconsole.store.rows import HOURS, LIVE, MOST_BATCHES, MOST_OWNERS, OWNER, cost_id, seconds
 
 _CHUNK = 500
 """Maximum rows with large values of a transaction."""

@@ -22,6 +22,8 @@ from gpuconsole.insight.series import GpuSample, QueueSample, Samples, SeriesKin
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Span, Time
 from gpuconsole.model.text import clean
 
+LIVE = "LIVE"
+"""Mode of the sessions of a live cluster, as `ConsoleMode` names it; older versions wrote `live`."""
 LARGEST = 64_000_000
 """Maximum bytes of an unpacked value."""
 BLOCK = {MINUTE: HOUR, HOUR: DAY}

@@ -15,7 +15,7 @@ from gpuconsole.model.clock import DAY
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.text import clean
 from gpuconsole.store.private import OWNER_ONLY_FILE, make_private_file, make_private_folder
-from gpuconsole.store.rows import AMOUNTS, OWNER
+from gpuconsole.store.rows import AMOUNTS, LIVE, OWNER
 
 if TYPE_CHECKING:
     from sqlite_utils import Database, Migrations
@@ -25,8 +25,6 @@ COUNTED = "(what in ('admitted', 'preempted') or lost_gpu_seconds > 0 or lost_un
 
 SQLite uses the index only for queries with the same condition in the same words.
 """
-LIVE = "LIVE"
-"""Mode of the sessions of a live cluster, as `ConsoleMode` names it; older versions wrote `live`."""
 _SET = "gpuconsole"
 _MIGRATIONS = "_sqlite_migrations"
 _FIRST = ("sessions", "audit")
