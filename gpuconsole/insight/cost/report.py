@@ -227,7 +227,7 @@ class LoanRates(Struct, frozen=True, kw_only=True):
     """What borrowed quota costs at present, in USD per hour: parts of the cost rates, not added to them.
 
     Both add up to the same amount in each cohort. Usage above all quota of a cohort, as after a quota was reduced, is
-    in neither, because nobody lends it.
+    in neither, because no ClusterQueue lends it.
     """
 
     borrowed: Mapping[str, float]
