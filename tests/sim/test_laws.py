@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span
+from gpuconsole.model.commands import Delete, Submit
 from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
 from gpuconsole.model.job import JobPhase
 from gpuconsole.model.objects import Object
@@ -20,7 +21,7 @@ from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.sim.run_times import MEASURED
 from tests.support.random_simulations import LIVES, UNFORCED_LIVES, Deed, cluster, contents, live
-from tests.support.sim_cluster import GPU, START, USUAL
+from tests.support.sim_cluster import GPU, START, USUAL, job
 
 LIFE = list[tuple[Span, Deed]]
 POLICIES = st.sampled_from([USUAL, replace(USUAL, latencies=MEASURED)])
@@ -69,6 +70,22 @@ def test_a_fork_to_look_ahead_with_goes_the_way_of_the_original(policy: SimPolic
         line for line in fewer if line.what is not HistoryEventKind.PENDING
     ]
     assert set(fewer) <= set(lines)
+
+
+def test_a_fork_to_look_ahead_with_says_why_a_workload_waits_that_has_the_name_of_a_deleted_one() -> None:
+    original, larger_than_all_quota = fresh(), Submit((job("a", "red", gpus=9),))
+    original.submit(larger_than_all_quota)
+    original.advance(original.now + MINUTE)
+    original.submit(Delete("jobs", "Job/red/a"))
+    original.advance(original.now + MINUTE)
+    fork = original.forecast_fork(())
+    for simulation in (original, fork):
+        simulation.submit(larger_than_all_quota)
+        simulation.advance(simulation.now + MINUTE)
+        simulation.show_inadmissible(simulation.snapshot().workloads)
+    [waits] = fork.snapshot().workloads.all()
+    assert "maximum capacity" in waits.conditions[0].message
+    assert contents(fork.snapshot())["objects"] == contents(original.snapshot())["objects"]
 
 
 def _lines(events: list[Event]) -> list[HistoryEvent]:

@@ -276,8 +276,10 @@ class KueueSession:
         Others may be stale where `run_cycle` leaves refusals out. Decisions are the same.
         """
         roster = self._apply_noted_changes.workload_index
-        known = (workload for workload in workloads if roster.get(workload) is not None)
-        self._state.observed = ObservedWorkloads(len(roster.records), frozenset(map(roster.id_of, known)))
+        known = {roster.id_of(workload) for workload in workloads if roster.get(workload) is not None}
+        # A future workload may have the name, and so the id, of one that is gone.
+        known.update(number for number, record in enumerate(roster.records) if record is None)
+        self._state.observed = ObservedWorkloads(len(roster.records), frozenset(known))
 
     def observe_all(self) -> None:
         """Keep exact pending reasons for all workloads again."""
