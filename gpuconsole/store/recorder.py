@@ -141,10 +141,10 @@ def begin(db: sqlite3.Connection, opening: Opening, wall: Time) -> int:
             (os.getpid(), opening.version, opening.mode, opening.source, opening.seed, wall, wall),
         )
         session = int(row.lastrowid or 0)
-        same = db.execute(
-            "select id from recordings where mode = ? and mode = ? and source = ?",
-            (LIVE, opening.mode, opening.source),
-        ).fetchone()
+        same = None
+        if opening.mode == LIVE:
+            query = "select id from recordings where mode = ? and source = ?"
+            same = db.execute(query, (LIVE, opening.source)).fetchone()
         if same is None:
             made = db.execute(
                 "insert into recordings (mode, source, first_session) values (?, ?, ?)",
