@@ -39,12 +39,12 @@ def random_rehearsal(seed: int) -> AdmissionSimulator:
     random = Random(seed)
     rehearsal = AdmissionSimulator(KueueSession(KueueConfig(fair_sharing=random.random() < 0.25)), 1000 * SECOND)
     placed = random.random() < 0.35
-    queues = list(_queues(random, placed))
-    for thing in (*_capacity(random, placed), *queues):
+    queues = list(random_queues(random, placed))
+    for thing in (*random_capacity(random, placed), *queues):
         rehearsal.apply(thing)
     names = [queue.name for queue in queues if isinstance(queue, ClusterQueue)]
     for number in range(random.randint(4, 14)):
-        rehearsal.apply(_workload(random, f"w{number}", random.choice(names), number, placed))
+        rehearsal.apply(random_workload(random, f"w{number}", random.choice(names), number, placed))
         if random.random() < 0.5:
             rest(rehearsal)
         if random.random() < 0.15:
@@ -54,7 +54,7 @@ def random_rehearsal(seed: int) -> AdmissionSimulator:
                 rehearsal.requeue_inadmissible()
     rest(rehearsal)
     if random.random() < 0.1:
-        rehearsal.apply(_workload(random, "late", random.choice(names), 99, placed))
+        rehearsal.apply(random_workload(random, "late", random.choice(names), 99, placed))
     return rehearsal
 
 
@@ -85,7 +85,7 @@ def _active(rehearsal: AdmissionSimulator) -> list[list[str]]:
     ]
 
 
-def _capacity(random: Random, placed: bool) -> Iterator[Object]:
+def random_capacity(random: Random, placed: bool) -> Iterator[Object]:
     yield Namespace(name="team", labels={"kind": random.choice(("lab", "lab", "lab", "shop"))})
     if not placed:
         taints = (Taint("gpu", "yes"),) if random.random() < 0.3 else ()
@@ -103,7 +103,7 @@ def _capacity(random: Random, placed: bool) -> Iterator[Object]:
                 yield Node(name=node, labels=labels, capacity=room, allocatable=room)
 
 
-def _queues(random: Random, placed: bool) -> Iterator[Object]:
+def random_queues(random: Random, placed: bool) -> Iterator[Object]:
     depth = random.randint(0, 2)
     if depth == 2:
         yield Cohort(name="root", resource_groups=(_group(random, 0, 4),) if random.random() < 0.5 else ())
@@ -137,7 +137,7 @@ def _group(random: Random, least: int, most: int, *, two: bool = True) -> Resour
     return ResourceGroup(resources, tuple(FlavorQuotas(f, {r: quota(units[r]) for r in resources}) for f in flavors))
 
 
-def _workload(random: Random, name: str, queue: str, created: int, placed: bool) -> Workload:
+def random_workload(random: Random, name: str, queue: str, created: int, placed: bool) -> Workload:
     count = random.choice((1, 1, 2, 3))
     least = None
     if created % 4 == 3:
