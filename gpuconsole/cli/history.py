@@ -1,6 +1,5 @@
 """`gpuconsole history`: what a recorded history contains, whether it is whole, and how to prune, copy and export it."""
 
-import csv
 import os
 import shutil
 import sqlite3
@@ -20,9 +19,8 @@ from gpuconsole.cli.answering import CommandAnswer, Origin, printing, say
 from gpuconsole.cli.options import OpenRequest, configured
 from gpuconsole.config import Config
 from gpuconsole.errors import HistoryError, UsageError
-from gpuconsole.insight.cost.focus import spreadsheet_text
 from gpuconsole.insight.preemption.history import NEEDED, rows
-from gpuconsole.insight.tables import seconds, table
+from gpuconsole.insight.tables import seconds, table_of, text_lines, write_csv
 from gpuconsole.model.change_log import rebuild
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -123,14 +121,18 @@ def info(file: Path | None, output: str) -> int:
         f"recorded for {recorded / HOUR:,.1f} hours of wall-clock time"
         + (f", {_bytes(growth)} per hour" if growth is not None else "; too short to tell its growth"),
         "",
-        *table(
-            ("RECORDING", "MODE", "SOURCE", "FIRST", "LAST"),
-            [(one.id, one.mode, one.source, seconds(one.first), seconds(one.last)) for one in recordings],
+        *text_lines(
+            table_of(
+                ("RECORDING", "MODE", "SOURCE", "FIRST", "LAST"),
+                [(one.id, one.mode, one.source, seconds(one.first), seconds(one.last)) for one in recordings],
+            )
         ),
         "",
-        *table(
-            ("TABLE", "ROWS", "SIZE"),
-            [(one.name, one.rows, _bytes(one.size) if one.size is not None else "unknown") for one in sizes],
+        *text_lines(
+            table_of(
+                ("TABLE", "ROWS", "SIZE"),
+                [(one.name, one.rows, _bytes(one.size) if one.size is not None else "unknown") for one in sizes],
+            )
         ),
     ]
     return say(_origin(file), CommandAnswer(kind="HistoryInfo", body=body, lines=lines), output)
@@ -701,10 +703,7 @@ def _write_csv(records: _Records, times: set[int], file: BinaryIO) -> None:
         def write(self, text: str) -> int:
             return file.write(text.encode(errors="replace"))
 
-    writer = csv.writer(Lines(), lineterminator="\n")
-    writer.writerow(records.columns)
-    for row in records.rows:
-        writer.writerow(spreadsheet_text(one) if isinstance(one, str) else one for one in _with_times(row, times))
+    write_csv(records.columns, (_with_times(row, times) for row in records.rows), Lines())
 
 
 def _with_times(row: Sequence[Any], times: set[int]) -> list[Any]:

@@ -40,7 +40,7 @@ from gpuconsole.insight.preemption.history import (
     shares,
     whose,
 )
-from gpuconsole.insight.tables import counted, table
+from gpuconsole.insight.tables import Cell, counted, table_of, text_lines
 from gpuconsole.model.clock import SECOND, format_span, format_time
 from gpuconsole.model.devices import device_cell
 from gpuconsole.model.events import HistoryEvent, PreemptionTrace
@@ -140,7 +140,7 @@ def as_text(body: Body) -> list[str]:
         for one in found[:MOST]:
             lines += ["", *_preemption_text(one)]
     else:
-        lines += ["", *table(HEAD, [_row(one) for one in found[:MOST]])]
+        lines += ["", *text_lines(table_of(HEAD, [_row(one) for one in found[:MOST]]))]
     if len(found) > MOST:
         lines.append(f"and {len(found) - MOST} older; -o json lists all")
     return lines if body.workload else [*lines, *_counts(summary)]
@@ -177,7 +177,7 @@ def _loop(what: str, cycle: EvictionCycle) -> Iterator[str]:
 HEAD = ("WHEN", "VICTIM", "GPUS", "PREEMPTOR", "RULE", "PRIORITY", "LOST GPU-H", "COST $", "RELEASED AFTER", "TIMES")
 
 
-def _row(one: PreemptionEntry) -> tuple[object, ...]:
+def _row(one: PreemptionEntry) -> tuple[Cell, ...]:
     mine, other = one.victim_priority, one.by_priority
     higher = mine is not None and other is not None and mine < other
     priorities = f"{_given(mine)}{' < ' if higher else ', '}{_given(other)}"
@@ -187,7 +187,7 @@ def _row(one: PreemptionEntry) -> tuple[object, ...]:
     return one.time, victim, _held(one), by, one.rule, priorities, lost, cost, _freed(one), again
 
 
-def _held(one: PreemptionEntry) -> object:
+def _held(one: PreemptionEntry) -> Cell:
     return "–" if one.gpus is None else device_cell(one.gpus, one.unit)
 
 
@@ -244,7 +244,7 @@ def _considered(choice: PreemptionTrace, as_of: str) -> list[str]:
         return [f"  {whose(choice, as_of)}"]
     title = f"  candidates, in preemption order ({'; '.join(filter(None, (shares(choice), whose(choice, as_of))))}):"
     rows = [("   ", called(one.workload), one.queue, one.priority, WORDS[one.verdict]) for one in choice.considered]
-    lines = table(("", "WORKLOAD", "QUEUE", "PRIORITY", "OUTCOME"), rows)
+    lines = text_lines(table_of(("", "WORKLOAD", "QUEUE", "PRIORITY", "OUTCOME"), rows))
     return [title, *lines, *([f"     and {choice.left_out} more"] if choice.left_out else [])]
 
 
@@ -260,17 +260,19 @@ def _counts(summary: PreemptionStats) -> list[str]:
 
 
 def _counted(name: str, counts: Sequence[PreemptionCount]) -> list[str]:
-    return table(
-        (name, "TIMES", "LOST GPU-H", "COST $"),
-        [
-            (
-                called(one.name),
-                one.times,
-                at_least(f"{one.lost_gpu_hours:.1f}", one.unknown, one.times),
-                at_least(f"{one.cost:.2f}", one.unpriced, one.times),
-            )
-            for one in counts[: MOST // 2]
-        ],
+    return text_lines(
+        table_of(
+            (name, "TIMES", "LOST GPU-H", "COST $"),
+            [
+                (
+                    called(one.name),
+                    one.times,
+                    at_least(f"{one.lost_gpu_hours:.1f}", one.unknown, one.times),
+                    at_least(f"{one.cost:.2f}", one.unpriced, one.times),
+                )
+                for one in counts[: MOST // 2]
+            ],
+        )
     )
 
 

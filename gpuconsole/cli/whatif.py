@@ -22,7 +22,7 @@ from gpuconsole.cli.sources import FindingsError, placed
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for_forecast, queue_assumptions, run_times
 from gpuconsole.insight.health.engines import engines
-from gpuconsole.insight.tables import counted, seconds, table
+from gpuconsole.insight.tables import Cell, counted, seconds, table_of, text_lines
 from gpuconsole.insight.whatif.answer import EvictedWorkload, in_runs, in_some_runs, rests_on, verdict
 from gpuconsole.insight.whatif.engine_comparison import (
     ComparedJob,
@@ -157,9 +157,9 @@ def _shifts(shifts: tuple[StartShift, ...], start: Time) -> list[str]:
     return ["", *_table(("START TIME CHANGES", "QUEUE", "GPUS", "BASELINE", "CHANGED"), rows)]
 
 
-def _table(head: Sequence[str], rows: Sequence[tuple[object, ...]]) -> list[str]:
+def _table(head: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> list[str]:
     """The first rows and the number of the others."""
-    return [*table(head, rows[:MOST]), *_left(len(rows))]
+    return [*text_lines(table_of(head, rows[:MOST])), *_left(len(rows))]
 
 
 def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
@@ -190,20 +190,20 @@ def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
     baseline = f"WITH {against}" if against else "BASELINE"
     when = f"QUEUES AND GPUS AT {_at(answer.compared, answer.time)}"
     left = _left(len(answer.queues), " queues")
-    return [*table((when, "NOW", baseline, "CHANGED"), [tuple(map(str, row)) for row in rows]), *left]
+    return [*text_lines(table_of((when, "NOW", baseline, "CHANGED"), [tuple(map(str, row)) for row in rows])), *left]
 
 
-def _unknown(what: str) -> tuple[object, ...]:
+def _unknown(what: str) -> tuple[Cell, ...]:
     return (what, NOTHING, NOTHING, NOTHING)
 
 
-def _besides(what: str, without: int, changed: int) -> Iterator[tuple[object, ...]]:
+def _besides(what: str, without: int, changed: int) -> Iterator[tuple[Cell, ...]]:
     """A row for workloads that hold quota and do not run yet; none if there are none."""
     if without or changed:
         yield f"pending: {what}", NOTHING, without, changed
 
 
-def _queues(answer: WhatIf) -> Iterator[tuple[object, ...]]:
+def _queues(answer: WhatIf) -> Iterator[tuple[Cell, ...]]:
     for queue in answer.queues[:MOST]:
         with_quota = f"{queue.used}/{queue.nominal}" if queue.nominal != queue.nominal_now else queue.used
         amounts = (f"{queue.used_now}/{queue.nominal_now}", queue.used_without, with_quota)
@@ -335,8 +335,8 @@ def engines_as_text(answer: EngineComparison) -> Iterator[str]:
     yield f"{counted(len(answer.jobs), 'job')} from {seconds(answer.time)} to +{length}, seed {answer.seed}"
     yield ""
     names = [totals.engine.upper() for totals in answer.engines]
-    yield from table(
-        ("", *names), [(label, *map(cell, answer.engines)) for label, cell in _total_rows(len(answer.jobs))]
+    yield from text_lines(
+        table_of(("", *names), [(label, *map(cell, answer.engines)) for label, cell in _total_rows(len(answer.jobs))])
     )
     if answer.queues:
         yield ""
@@ -364,7 +364,7 @@ def _total_rows(jobs: int) -> Sequence[tuple[str, Callable[[EngineTotals], str]]
 
 
 def _engine_queues(answer: EngineComparison, names: Sequence[str]) -> list[str]:
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
             queue.queue,
             queue.jobs,
@@ -375,13 +375,15 @@ def _engine_queues(answer: EngineComparison, names: Sequence[str]) -> list[str]:
         )
         for queue in answer.queues
     ]
-    return table(("QUEUE", "JOBS", *names), rows)
+    return text_lines(table_of(("QUEUE", "JOBS", *names), rows))
 
 
 def _engine_jobs(answer: EngineComparison, names: Sequence[str]) -> list[str]:
     """Table of the first jobs with their waits."""
-    rows = [(job.job, job.queue, job.gpus, _at(job.submitted, answer.time), *_waits(job)) for job in answer.jobs[:MOST]]
-    lines = table(("JOB", "QUEUE", "GPUS", "SUBMITTED", *(f"WAIT: {name}" for name in names)), rows)
+    rows: list[tuple[Cell, ...]] = [
+        (job.job, job.queue, job.gpus, _at(job.submitted, answer.time), *_waits(job)) for job in answer.jobs[:MOST]
+    ]
+    lines = text_lines(table_of(("JOB", "QUEUE", "GPUS", "SUBMITTED", *(f"WAIT: {name}" for name in names)), rows))
     return [*lines, *_left(len(answer.jobs))]
 
 

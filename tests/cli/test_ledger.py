@@ -13,7 +13,7 @@ def test_the_ledger_for_people(gpuconsole: Line) -> None:
     assert gpuconsole("ledger", "org-cohort", "--until", "30m").lines == [
         "4 GPUs borrowed in 1 loan",
         "",
-        "LENDER   BORROWER     FLAVOR  GPUS  SINCE",
+        "LENDER   BORROWER     FLAVOR  GPUS    SINCE",
         "cq-prod  cq-research  a100       4  10m ago",
         "  workloads: research/rlhf",
         "",

@@ -11,9 +11,9 @@ def test_shares_for_people(gpuconsole: Line) -> None:
         "Kueue, fair sharing on",
         "",
         "COHORT / QUEUE  WEIGHT  SHARE  CALCULATION",
-        "shared          1       0 ‰    borrows nothing",
+        "shared          1         0 ‰  borrows nothing",
         "  team-a        1       800 ‰  8 nvidia.com/gpu borrowed of 10 lendable = 800 ‰",
-        "  team-b        1       0 ‰    borrows nothing",
+        "  team-b        1         0 ‰  borrows nothing",
     ]
     assert lines[-1] == "no pending workloads"
 
@@ -30,8 +30,8 @@ def test_the_queues_of_other_engines(gpuconsole: Line) -> None:
     lines = gpuconsole("shares", "proportion-volcano", "--until", "10m").lines
     assert lines[2:] == [
         "QUEUE     GPUS  DESERVED  SHARE  PENDING  ORDER  RULES",
-        "product      2         2  100%         6  1      weight 1 · reclaimable",
-        "research     6         6  100%         2  2      weight 3 · reclaimable",
+        "product      2         2   100%        6  1      weight 1 · reclaimable",
+        "research     6         6   100%        2  2      weight 3 · reclaimable",
     ]
 
 

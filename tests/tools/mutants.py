@@ -779,11 +779,11 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/insight/test_focus.py",),
     ),
     Mutant(
-        "cost: a name in a CSV file is a formula of the spreadsheet",
-        f"{COST}/focus.py",
-        'return f"\'{text}" if text.startswith(_FORMULA) else text',
+        "tables: a name in a CSV file is a formula of the spreadsheet",
+        "gpuconsole/insight/tables.py",
+        'return f"\'{text}" if text.lstrip().startswith(_FORMULA) else text',
         "return text",
-        ("tests/insight/test_focus.py",),
+        ("tests/insight/test_tables.py",),
     ),
     Mutant(
         "cost: the billing period of December ends in the same year",

@@ -3,12 +3,13 @@
 import pytest
 
 from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.insight.tables import Valued
 from gpuconsole.model.snapshot import Visibility, VisibilityGap
 from gpuconsole.services.console import Console
 from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.answers.cluster_reports import AnswerTable, Row, Valued, apart, lines_of
+from gpuconsole.ui.answers.cluster_reports import AnswerTable, Row, apart, lines_of
 from gpuconsole.ui.screens.answers import TablesScreen, columns
 from gpuconsole.ui.screens.objects import QueueDescription, Subject
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen

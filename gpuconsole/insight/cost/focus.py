@@ -7,7 +7,6 @@ reads a fifth one that 1.0 has renamed; these stand at the end of each row with 
 Each row is the cost of one owner in one UTC hour: a workload, idle GPUs, or system pods.
 """
 
-import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from gpuconsole.insight.cost.allocation import COST_AMOUNTS, CostHour, CostKind, CostOwner
+from gpuconsole.insight.tables import Cell, Valued, write_csv
 from gpuconsole.model.clock import HOUR, SECOND, Time, format_time
 from gpuconsole.model.text import clean
 
@@ -44,7 +44,6 @@ SERVICE = "Kubernetes GPU allocation"
 UNIT = "GPU-Hours"
 _RESOURCE_TYPES = {CostKind.WORKLOAD: "Workload", CostKind.IDLE: "Idle GPUs", CostKind.SYSTEM: "System pods"}
 _SHARED = {CostKind.IDLE: "idle GPUs", CostKind.SYSTEM: "system pods"}
-_FORMULA = ("=", "+", "-", "@")
 
 
 def focus_csv(rows: Iterable[CostHour], cluster: str) -> str:
@@ -54,11 +53,8 @@ def focus_csv(rows: Iterable[CostHour], cluster: str) -> str:
     rows without cost and GPU time are left out.
     """
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     head = (*COLUMNS, *VALIDATOR_NAMES, *OWN_COLUMNS)
-    writer.writerow(head)
-    for row in focus_rows(rows, cluster):
-        writer.writerow([_cell(row[name]) for name in head])
+    write_csv(head, ([_cell(row[name]) for name in head] for row in focus_rows(rows, cluster)), text)
     return text.getvalue()
 
 
@@ -158,20 +154,5 @@ def _month(hour: Time) -> tuple[str, str]:
     return format_time(int(first.timestamp()) * SECOND), format_time(int(after.timestamp()) * SECOND)
 
 
-def _cell(value: str | float | None) -> str:
-    match value:
-        case None:
-            return ""
-        case str():
-            return spreadsheet_text(value)
-        case _:
-            return f"{value:.8f}"
-
-
-def spreadsheet_text(text: str) -> str:
-    """Return a text as a cell of a CSV file: cleaned, and with an apostrophe before what is a formula in a spreadsheet.
-
-    Names in a cluster come from its users: `=HYPERLINK(…)` must stay a text.
-    """
-    text = clean(text)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+def _cell(value: str | float | None) -> Cell:
+    return Valued(f"{value:.8f}", value) if isinstance(value, float) else value

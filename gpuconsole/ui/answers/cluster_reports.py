@@ -24,7 +24,7 @@ from gpuconsole.insight.sharing.fair_shares import CycleHead, Loan, NodeShare, S
 from gpuconsole.insight.sharing.fair_shares import ResourceShare as Borrowed
 from gpuconsole.insight.sharing.ledger import LoanLedger, ReclaimScenario, Starving
 from gpuconsole.insight.sharing.slots import StartableGangs
-from gpuconsole.insight.tables import counted, table
+from gpuconsole.insight.tables import Cell, Table, Valued, counted, table_of, text_lines
 from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption
 from gpuconsole.insight.whatif.whatif import FEASIBLE
 from gpuconsole.model.clock import SECOND, Time, format_span, format_time
@@ -42,22 +42,12 @@ class About(NamedTuple):
     key: str
 
 
-class Valued(NamedTuple):
-    """Text of a cell, and the number by which it is sorted."""
-
-    text: str
-    value: float
-
-    def __str__(self) -> str:
-        return self.text
-
-
 class Row(Struct, frozen=True, kw_only=True):
     """A row of a table. `about` is the object that it describes, on which actions work; None for no object."""
 
     key: str
     """Identifies the row for the cursor."""
-    cells: tuple[object, ...]
+    cells: tuple[Cell, ...]
     about: About | None = None
     note: str = ""
     """Text shown below the row, for details that do not fit in a column."""
@@ -69,6 +59,11 @@ class AnswerTable(Struct, frozen=True):
     head: tuple[str, ...]
     rows: tuple[Row, ...]
 
+    @property
+    def table(self) -> Table:
+        """The cells of its rows."""
+        return table_of(self.head, [row.cells for row in self.rows])
+
 
 Part: TypeAlias = "str | AnswerTable"
 
@@ -79,7 +74,7 @@ def lines_of(parts: Iterable[Part]) -> list[str]:
 
 
 def _lines(part: AnswerTable) -> Iterator[str]:
-    head, *rows = table(part.head, [row.cells for row in part.rows])
+    head, *rows = text_lines(part.table)
     yield head
     for row, text in zip(part.rows, rows, strict=True):
         yield text
@@ -251,7 +246,7 @@ def _stopped_early(answer: Risk) -> list[str]:
 
 
 def _risk_row(one: WorkloadRisk, runs: int) -> Row:
-    median: object = "–" if runs else "unknown"
+    median: Cell = "–" if runs else "unknown"
     if one.median is not None:
         median = Valued(format_span(one.median // SECOND * SECOND), one.median)
     causes = "; ".join(f"{c.by_queue or c.reason} {c.runs / runs:.0%}" for c in one.causes[:2])
@@ -272,7 +267,7 @@ def _risk_row(one: WorkloadRisk, runs: int) -> Row:
     return Row(key=one.workload, cells=cells, about=About("workloads", one.workload))
 
 
-def _held(one: WorkloadRisk) -> object:
+def _held(one: WorkloadRisk) -> Cell:
     """`8`, `3 MIG`, `2 dev`"""
     return one.gpus if one.unit == WHOLE_GPU.noun else Valued(short_amount(one.gpus, one.unit), one.gpus)
 
@@ -299,7 +294,7 @@ def utilization_lines(average: Utilization) -> list[str]:
         )
         for one in (average.cluster, *average.teams)
     ]
-    return table(("TEAM", "GPUS", "MEASURED", "UTILIZATION", "SM ACTIVITY"), rows)
+    return text_lines(table_of(("TEAM", "GPUS", "MEASURED", "UTILIZATION", "SM ACTIVITY"), rows))
 
 
 def _percent(value: float | None) -> str:
@@ -366,7 +361,7 @@ def _total(loans: Sequence[Loan]) -> str:
     return ", ".join(counted(count, unit) for unit, count in totals.items()) or counted(0, WHOLE_GPU.noun)
 
 
-def _amount(one: Loan | ReclaimScenario) -> object:
+def _amount(one: Loan | ReclaimScenario) -> Cell:
     return one.gpus if one.unit == WHOLE_GPU.noun else Valued(short_amount(one.gpus, one.unit), one.gpus)
 
 
@@ -396,7 +391,7 @@ def _loan(loan: Loan, now: Time) -> Row:
 
 
 def _exposure(one: ReclaimScenario) -> Row:
-    cells: tuple[object, ...] = ("–", "–", "–", "–")
+    cells: tuple[Cell, ...] = ("–", "–", "–", "–")
     if one.possible:
         lost = summed([leaving.lost_gpu_hours for leaving in one.leaving], ".1f")
         cost = summed([leaving.cost for leaving in one.leaving], ".2f")
@@ -522,8 +517,8 @@ def _unsaid(turn: CycleHead) -> bool:
 
 def _turn(turn: CycleHead, now: Time) -> Row:
     waited = max(0, now - turn.queued) // SECOND * SECOND
-    borrows: object = "–"
-    with_it: object = "–"
+    borrows: Cell = "–"
+    with_it: Cell = "–"
     if turn.share_with_it is not None:
         borrows, with_it = f"level {turn.borrows}" if turn.borrows else "no", _permille(turn.share_with_it)
     waits, name = Valued(format_span(waited), waited), called(turn.workload)
@@ -610,7 +605,7 @@ def starts_unknown(undecided: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"gangs that start in each queue: {text}" for text in undecided)
 
 
-def _slots_row(row: FlavorSlots, bound: IdleBound, units: bool) -> tuple[object, ...]:
+def _slots_row(row: FlavorSlots, bound: IdleBound, units: bool) -> tuple[Cell, ...]:
     gang = fmt.gang(row.largest_gang)
     # Any number of pods may be missing from view; the nodes are complete.
     there = bound if bound is IdleBound.AT_LEAST else IdleBound.EXACT
@@ -621,7 +616,7 @@ def _slots_row(row: FlavorSlots, bound: IdleBound, units: bool) -> tuple[object,
     return (row.name, nodes, *unit, total, idle, largest, shown, *fit)
 
 
-def _bounded(numbers: Iterable[int], bound: IdleBound) -> Iterator[object]:
+def _bounded(numbers: Iterable[int], bound: IdleBound) -> Iterator[Cell]:
     """Numbers with the mark of their bound; `at most 0` is exact."""
     mark = MARKS[bound]
     for number in numbers:

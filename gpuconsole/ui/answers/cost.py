@@ -1,15 +1,24 @@
 """Costs as text, Markdown, HTML and CSV: by workload, team or another dimension, and the monthly report of a team."""
 
-import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 
 from msgspec import Struct
 
-from gpuconsole.insight.cost.focus import spreadsheet_text
 from gpuconsole.insight.cost.report import NO_LOANS, BudgetStatus, CostItem, CostSummary, LoanRates, TeamMonth
-from gpuconsole.insight.tables import seconds, table
+from gpuconsole.insight.tables import (
+    Cell,
+    Table,
+    Valued,
+    html_lines,
+    in_html,
+    in_markdown,
+    markdown_lines,
+    seconds,
+    table_of,
+    text_lines,
+    write_csv,
+)
 from gpuconsole.model.text import clean
 from gpuconsole.ui.names import called
 
@@ -21,8 +30,7 @@ class CostDocument(Struct, frozen=True, kw_only=True):
     """A report on costs before it is formatted: a title, a table, and sentences after it."""
 
     title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    table: Table
     sums: tuple[tuple[str, str], ...] = ()
     """Sums and facts after the table, as name and value."""
     notes: tuple[str, ...] = ()
@@ -47,13 +55,16 @@ def cost_document(
     when = f"per hour at {seconds(since)}" if per_hour else f"from {seconds(since)} to {seconds(until)}"
     return CostDocument(
         title=f"Cost by {summary.by.replace('-', ' ').replace('gpu type', 'GPU type')}, {when}",
-        heads=(
-            str(summary.by).upper().replace("-", " "),
-            *("GPUS" if per_hour else "GPU-HOURS", usd, "USED", "UNDERUTILIZED", "LOST"),
-            *(["BORROWED"] if borrowed else []),
-            *("SPOT SAVES", "UTILIZATION"),
+        table=table_of(
+            (
+                str(summary.by).upper().replace("-", " "),
+                *("GPUS" if per_hour else "GPU-HOURS", usd, "USED", "UNDERUTILIZED", "LOST"),
+                *(["BORROWED"] if borrowed else []),
+                *("SPOT SAVES", "UTILIZATION"),
+            ),
+            [_cells(item, [borrowed.get(item.name, 0.0)] if borrowed else []) for item in summary.items],
+            numeric=True,
         ),
-        rows=tuple(_cells(item, [borrowed.get(item.name, 0.0)] if borrowed else []) for item in summary.items),
         sums=(
             ("idle", _usd(summary.idle_cost_usd)),
             ("system", _usd(summary.system_cost_usd)),
@@ -68,14 +79,14 @@ def _lent_text(lender: tuple[str, float]) -> str:
     return f"{clean(lender[0])} lends quota for {_usd(lender[1])} per hour of this cost."
 
 
-def _cells(item: CostItem, borrowed: Sequence[float]) -> tuple[str, ...]:
+def _cells(item: CostItem, borrowed: Sequence[float]) -> tuple[Cell, ...]:
     """The cells of an item, with its borrowed part if there is such a column."""
     amounts = (item.cost_usd, item.used_usd, item.underutilized_usd, item.lost_usd, *borrowed, item.saved_usd)
     return (
         called(item.name) or NO_NAME,
         f"{item.gpu_hours:,.2f}",
         *map(_usd, amounts),
-        "–" if item.utilization is None else f"{item.utilization:.0f}%",
+        None if item.utilization is None else f"{item.utilization:.0f}%",
     )
 
 
@@ -100,15 +111,18 @@ def team_document(report: TeamMonth, notes: Sequence[str] = ()) -> CostDocument:
     average = report.gpu_utilization_avg
     return CostDocument(
         title=f"Team {clean(report.team)}, {report.month}",
-        heads=("JOB", "GPU-HOURS", "USD", "UTILIZATION"),
-        rows=tuple(
-            (
-                called(job.job_name),
-                f"{job.gpu_hours:,.2f}",
-                _usd(job.cost_usd),
-                "–" if job.gpu_util is None else f"{job.gpu_util:.0f}%",
-            )
-            for job in report.top_5_costly_jobs
+        table=table_of(
+            ("JOB", "GPU-HOURS", "USD", "UTILIZATION"),
+            [
+                (
+                    called(job.job_name),
+                    f"{job.gpu_hours:,.2f}",
+                    _usd(job.cost_usd),
+                    None if job.gpu_util is None else f"{job.gpu_util:.0f}%",
+                )
+                for job in report.top_5_costly_jobs
+            ],
+            numeric=True,
         ),
         sums=(
             ("GPU-hours", f"{report.total_gpu_hours:,.2f}"),
@@ -134,7 +148,7 @@ def as_text(document: CostDocument) -> list[str]:
     return [
         document.title,
         "",
-        *(_aligned(document) if document.rows else ["no cost of workloads"]),
+        *(text_lines(document.table) if document.table.rows else ["no cost of workloads"]),
         "",
         *(f"{name:<{width}}  {value:>{amounts}}" for name, value in document.sums),
         *([""] if document.notes else []),
@@ -142,36 +156,16 @@ def as_text(document: CostDocument) -> list[str]:
     ]
 
 
-def _aligned(document: CostDocument) -> list[str]:
-    """The table, with amounts right-aligned."""
-    lines = [[clean(cell) for cell in cells] for cells in (document.heads, *document.rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    head, *rows = ([cells[0], *map(str.rjust, cells[1:], widths[1:])] for cells in lines)
-    return table(head, rows)
-
-
 def as_markdown(document: CostDocument) -> list[str]:
     """Format a report as lines of Markdown."""
     return [
         f"# {in_markdown(document.title)}",
         "",
-        *markdown_table(document.heads, document.rows),
+        *markdown_lines(document.table),
         "",
         *(f"- {name}: {value}" for name, value in document.sums),
         *(line for note in document.notes for line in ("", in_markdown(note))),
     ]
-
-
-def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Format a table as lines of Markdown; all columns but the first are numbers."""
-    aligned = ("---", *("---:" for _ in heads[1:]))
-    return [f"| {' | '.join(map(in_markdown, cells))} |" for cells in (heads, aligned, *rows)]
-
-
-def in_markdown(text: str) -> str:
-    """Escape what Markdown or the HTML in it would interpret, as names in a cluster come from its users."""
-    escaped = "".join(f"\\{one}" if one in "\\`*_[]|~" else one for one in clean(text))
-    return escape(escaped, quote=False)
 
 
 STYLE = """
@@ -188,7 +182,7 @@ def as_html(document: CostDocument) -> list[str]:
     """Format a report as lines of a self-contained HTML page, which loads nothing."""
     sums = "".join(f"<dt>{in_html(name)}</dt><dd>{in_html(value)}</dd>" for name, value in document.sums)
     body = [
-        *html_table(document.heads, document.rows),
+        *html_lines(document.table),
         f"<dl>{sums}</dl>",
         *(f"<p>{in_html(note)}</p>" for note in document.notes),
     ]
@@ -210,27 +204,6 @@ def html_page(title: str, body: Iterable[str]) -> list[str]:
     ]
 
 
-def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Format a table as lines of HTML."""
-    return [
-        "<table>",
-        f"<thead>{_html_row('th', heads)}</thead>",
-        "<tbody>",
-        *(_html_row("td", row) for row in rows),
-        "</tbody>",
-        "</table>",
-    ]
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{in_html(cell)}</{tag}>' for cell in cells)}</tr>"
-
-
-def in_html(text: str) -> str:
-    """Escape a text for HTML."""
-    return escape(clean(text))
-
-
 CSV_HEADS = (
     *("name", "gpu_hours", "cost_usd", "used_usd", "underutilized_usd", "lost_usd", "idle_usd", "system_usd"),
     *("saved_usd", "utilization"),
@@ -239,16 +212,18 @@ CSV_HEADS = (
 
 def as_csv(summary: CostSummary) -> str:
     """Format a summary as a CSV file with a row for each item, for idle GPUs and for system pods."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_HEADS)
+    rows: list[tuple[Cell, ...]] = []
     for item in summary.items:
         amounts = (item.cost_usd, item.used_usd, item.underutilized_usd, item.lost_usd, 0.0, 0.0, item.saved_usd)
-        used = "" if item.utilization is None else f"{item.utilization:.1f}"
-        name = spreadsheet_text(called(item.name) or NO_NAME)
-        writer.writerow([name, f"{item.gpu_hours:.4f}", *(f"{one:.2f}" for one in amounts), used])
-    idle, system = f"{summary.idle_cost_usd:.2f}", f"{summary.system_cost_usd:.2f}"
-    hours = f"{summary.idle_gpu_hours:.4f}"
-    writer.writerow(["(idle)", hours, idle, *["0.00"] * 3, idle, "0.00", "0.00", ""])
-    writer.writerow(["(system)", "", system, *["0.00"] * 4, system, "0.00", ""])
+        used = None if item.utilization is None else _fixed(item.utilization, 1)
+        rows.append((called(item.name) or NO_NAME, _fixed(item.gpu_hours, 4), *map(_fixed, amounts), used))
+    idle, system, zero = _fixed(summary.idle_cost_usd), _fixed(summary.system_cost_usd), _fixed(0.0)
+    rows.append(("(idle)", _fixed(summary.idle_gpu_hours, 4), idle, *[zero] * 3, idle, zero, zero, None))
+    rows.append(("(system)", None, system, *[zero] * 4, system, zero, None))
+    text = io.StringIO()
+    write_csv(CSV_HEADS, rows, text)
     return text.getvalue()
+
+
+def _fixed(value: float, digits: int = 2) -> Valued:
+    return Valued(f"{value:.{digits}f}", value)

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from gpuconsole.insight.tables import seconds
+from gpuconsole.insight.tables import Table, html_lines, in_html, in_markdown, markdown_lines, seconds, table_of
 from gpuconsole.insight.weekly_report import Compared, WaitWeek, WeeklyReport
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.text import clean
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.answers.cost import html_page, html_table, in_html, in_markdown, markdown_table
+from gpuconsole.ui.answers.cost import html_page
 from gpuconsole.ui.names import called
 
 BEFORE = "Week before"
@@ -24,6 +24,10 @@ class Section(Struct, frozen=True, kw_only=True):
     rows: tuple[tuple[str, ...], ...] = ()
     """The first cell of each row is a name."""
     sentences: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> Table:
+        return table_of(self.heads, self.rows, numeric=True)
 
 
 def title_of(report: WeeklyReport, source: str) -> str:
@@ -213,7 +217,7 @@ def as_markdown(report: WeeklyReport, source: str) -> list[str]:
     for section in sections(report):
         lines += ["", f"## {section.title}", ""]
         if section.rows:
-            lines += [*markdown_table(section.heads, section.rows), ""]
+            lines += [*markdown_lines(section.table), ""]
         elif section.heads:
             lines += ["Nothing is known.", ""]
         lines += [in_markdown(sentence) for sentence in section.sentences]
@@ -226,7 +230,7 @@ def as_html(report: WeeklyReport, source: str) -> list[str]:
     for section in sections(report):
         lines.append(f"<h2>{in_html(section.title)}</h2>")
         if section.rows:
-            lines += html_table(section.heads, section.rows)
+            lines += html_lines(section.table)
         elif section.heads:
             lines.append("<p>Nothing is known.</p>")
         lines += [f"<p>{in_html(sentence)}</p>" for sentence in section.sentences]

@@ -36,6 +36,7 @@ from gpuconsole.insight.preemption.risk import Risk, reclaim_risk
 from gpuconsole.insight.sharing.fair_shares import shares
 from gpuconsole.insight.sharing.ledger import ledger
 from gpuconsole.insight.sharing.slots import slots
+from gpuconsole.insight.tables import Cell, Valued, shown
 from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption
 from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.commands import Command
@@ -50,7 +51,6 @@ from gpuconsole.ui.answers.cluster_reports import (
     AnswerTable,
     Part,
     Row,
-    Valued,
     antipatterns_lines,
     apart,
     key_of,
@@ -78,8 +78,6 @@ from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import PaneState, StatusLine, notice
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, text_line
 
-UNCOUNTED = ("–", "unknown")
-"""Texts that stand for a missing number; a column of numbers and these is numeric."""
 WIDEST = 44
 """Maximum width of a column in cells, except of the last one, which takes the remaining width."""
 IDS = {"PRIORITY": "priority", "GPUS": "usage", "SINCE": "age", "WAITS": "age", "OUTCOME": "status", "RISK": "status"}
@@ -88,31 +86,26 @@ IDS = {"PRIORITY": "priority", "GPUS": "usage", "SINCE": "age", "WAITS": "age", 
 
 def columns(part: AnswerTable) -> tuple[Column[Row], ...]:
     """The columns of a table, as wide as their contents; a narrow screen drops the last ones first."""
-    return tuple(_column(part, place, name) for place, name in enumerate(part.head))
+    return tuple(_column(part, place, numeric) for place, numeric in enumerate(part.table.numeric))
 
 
-def _column(part: AnswerTable, place: int, name: str) -> Column[Row]:
-    cells = [row.cells[place] for row in part.rows]
-    numbers = any(map(_counts, cells)) and all(_counts(cell) or cell in UNCOUNTED for cell in cells)
-    widest = max([len(name), *(len(str(cell)) for cell in cells)])
+def _column(part: AnswerTable, place: int, numeric: bool) -> Column[Row]:
+    name = part.head[place]
+    widest = max([len(name), *(len(shown(row.cells[place])) for row in part.rows)])
     return Column(
         name,
-        lambda row: str(row.cells[place]),
+        lambda row: shown(row.cells[place]),
         id="name" if not place else IDS.get(name, ""),
         width=min(widest, WIDEST),
-        flex=int(place == len(part.head) - 1 and not numbers),
-        align="right" if numbers else "left",
+        flex=int(place == len(part.head) - 1 and not numeric),
+        align="right" if numeric else "left",
         sort=lambda row: _order(row.cells[place]),
-        down=numbers,
+        down=numeric,
         rank=place,
     )
 
 
-def _counts(cell: object) -> bool:
-    return isinstance(cell, (int, float, Valued))
-
-
-def _order(cell: object) -> tuple[bool, float, str]:
+def _order(cell: Cell) -> tuple[bool, float, str]:
     """Numbers first, by their size; then words."""
     match cell:
         case Valued():
@@ -120,7 +113,7 @@ def _order(cell: object) -> tuple[bool, float, str]:
         case int() | float():
             return False, cell, ""
         case _:
-            return True, 0.0, str(cell)
+            return True, 0.0, shown(cell)
 
 
 MOST_TABLES = 6
@@ -162,7 +155,6 @@ class TablesScreen(WorkloadScreen):
         yield TextPane(id="said")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one("#summary", StatusLine).left = ((f" {self._title} ", "title"),)
         for grid in self._grids:
             # The cut columns are known only once the table has its width.
