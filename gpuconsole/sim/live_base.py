@@ -169,7 +169,7 @@ class LiveBase:
             return None
         session = self._world.session.fork()
         session.requeue_all_inadmissible(self.at.time)
-        return AdmissionSimulator(session, self.at.time, self.at.workloads.all())
+        return AdmissionSimulator(session, self.at.time, self.at.workloads)
 
 
 def _apply_event(world: World, event: Applied | Deleted) -> None:

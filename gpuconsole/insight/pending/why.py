@@ -370,7 +370,7 @@ def tried(
 def rehearsal_of(simulation: "Simulation", snapshot: Snapshot) -> AdmissionSimulator | None:
     """Return a copy of a simulation's admission state to try changes on; None without Kueue."""
     session = simulation.session
-    return AdmissionSimulator(session.fork(), simulation.now, snapshot.workloads.all()) if session is not None else None
+    return AdmissionSimulator(session.fork(), simulation.now, snapshot.workloads) if session is not None else None
 
 
 def rehearsal_on(snapshot: Snapshot, config: KueueConfig | None) -> AdmissionSimulator | None:

@@ -455,7 +455,7 @@ def _candidates(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Workload]:
     names = {tree.names[node] for node in tree.subtree_queues(tree.root(rules.node))} if rules.node >= 0 else set()
     holders = [
         workload
-        for workload in trial.rehearsal.workloads.values()
+        for workload in trial.rehearsal.workloads.all()
         if workload.reserved
         and not workload.finished
         and workload.cluster_queue in names
@@ -576,7 +576,7 @@ def _classed(trial: ChangeTrial, step: UsePriority) -> UsePriority:
 def _first_of_all(trial: ChangeTrial) -> UsePriority | None:
     """Return a priority above all others; None if the workload has that."""
     was = trial.rehearsal.workloads[trial.key].priority
-    highest = max(workload.priority for workload in trial.rehearsal.workloads.values()) + 1
+    highest = max(workload.priority for workload in trial.rehearsal.workloads.all()) + 1
     return UsePriority(priority=highest, was=was) if highest > was else None
 
 
