@@ -12,7 +12,7 @@ from gpuconsole.insight.index.pods import Pods, phase_of, pods_by_node
 from gpuconsole.insight.index.queues import positions
 from gpuconsole.insight.index.unqueued_work import unqueued_work, waits_because
 from gpuconsole.insight.pending.pending import explain_admitted
-from gpuconsole.insight.pending.reasons import PendingReason, code_of
+from gpuconsole.insight.pending.reasons import PendingReason, pending_code
 from gpuconsole.insight.sharing.fair_shares import borrowed_gpus
 from gpuconsole.model.clock import Time
 from gpuconsole.model.devices import NO_UNITS, UnitKind, Units
@@ -159,8 +159,7 @@ def _reason(snapshot: Snapshot, workload: Workload, word: WorkloadPhase) -> str:
     """The reason for its phase in one word; empty for running workloads."""
     match word:
         case WorkloadPhase.PENDING:
-            waits = workload.condition("QuotaReserved")
-            return code_of(waits.message) if waits is not None and waits.message else PendingReason.QUEUED
+            return pending_code(workload)
         case WorkloadPhase.EVICTED:
             evicted = workload.condition("Evicted")
             return evicted.reason if evicted is not None else ""

@@ -23,7 +23,7 @@ from gpuconsole.insight.index.demand import (
     wanted_accelerators,
     wanted_units,
 )
-from gpuconsole.insight.pending.reasons import PendingReason, code_of
+from gpuconsole.insight.pending.reasons import PendingReason, pending_code
 from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.devices import WHOLE_GPU, Units, added, in_one_unit, is_counted
 from gpuconsole.model.events import Pending
@@ -161,11 +161,7 @@ class LocalQueueIndex:
 
     def _count_inadmissible(self, workload: Workload, sign: int) -> None:
         self.count.inadmissible += sign * workload.inadmissible
-        refused = workload.condition("QuotaReserved")
-        if refused is not None and refused.message:
-            self.codes[code_of(refused.message)] += sign
-        else:
-            self.codes[PendingReason.INADMISSIBLE if workload.inadmissible else PendingReason.QUEUED] += sign
+        self.codes[pending_code(workload)] += sign
 
 
 def _count(amounts: dict[FlavorResource, int], pair: FlavorResource, amount: int) -> None:
@@ -545,12 +541,7 @@ def _preemptor_first(snapshot: Snapshot, cluster_queue: str, index: ClusterQueue
     queue = snapshot.cluster_queues.get(cluster_queue)
     if not index.codes[PendingReason.WAITING_FOR_VICTIMS] or queue is None or queue.queueing_strategy is STRICT:
         return index.queue
-    return sorted(index.queue, key=lambda workload: not _awaits_victims(workload))
-
-
-def _awaits_victims(workload: Workload) -> bool:
-    said = workload.condition("QuotaReserved")
-    return said is not None and code_of(said.message) is PendingReason.WAITING_FOR_VICTIMS
+    return sorted(index.queue, key=lambda one: pending_code(one) is not PendingReason.WAITING_FOR_VICTIMS)
 
 
 @memoized("workloads", "local_queues", "cluster_queues")

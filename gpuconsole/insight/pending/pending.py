@@ -15,7 +15,7 @@ from gpuconsole.insight.index.capacity import cohort_cycle
 from gpuconsole.insight.index.demand import held
 from gpuconsole.insight.index.pods import pods_by_node, pods_of_gang, pods_run
 from gpuconsole.insight.index.queues import position
-from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason, dominant, read_kueue
+from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason, dominant, pending_code, read_kueue
 from gpuconsole.insight.pending.shortage import (
     KUEUE,
     MOST_HOLDERS,
@@ -365,7 +365,7 @@ def _kueues_word(lacking: Sequence[str]) -> str:
 
 def _code(workload: Workload, reasons: Sequence[ParsedReason], queue: ClusterQueue | None) -> PendingReason:
     if not reasons:
-        return PendingReason.INADMISSIBLE if workload.inadmissible else PendingReason.QUEUED
+        return pending_code(workload)
     return dominant(reasons, resource_groups(queue) if queue is not None else {})
 
 

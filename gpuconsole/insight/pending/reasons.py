@@ -17,6 +17,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from gpuconsole.model.resources import amount
+from gpuconsole.model.workloads import Workload
 
 
 class PendingReason(StrEnum):
@@ -293,6 +294,17 @@ def code_of(text: str) -> PendingReason:
     return dominant(read_kueue(text))
 
 
+def pending_code(workload: Workload) -> PendingReason:
+    """Return the code of a pending workload: of Kueue's message, or without one whether it is inadmissible or queued.
+
+    The message may be older than the state of its queue, which `explain` considers, too.
+    """
+    refused = workload.condition("QuotaReserved")
+    if refused is not None and refused.message:
+        return code_of(refused.message)
+    return PendingReason.INADMISSIBLE if workload.inadmissible else PendingReason.QUEUED
+
+
 _HEAD = re.compile(r"(?P<fit>\d+)/(?P<all>\d+) nodes are (?:un)?available")
 """Volcano counts the nodes that are left, and calls them unavailable."""
 _NODE_REASONS = tuple(
@@ -349,26 +361,23 @@ def _unselected(reason: ParsedReason) -> bool:
 VOLCANO, KAI = "Volcano", "KAI"
 
 
-class SchedulerTextKind(StrEnum):
-    """What keeps a pod from running; of several kinds the first counts, as a gang that is not enqueued needs no
-    node.
-    """
-
-    QUEUE_MISSING = "queue-missing"
-    OVERUSED = "overused"
-    VICTIMS = "victims"
-    GANG = "gang"
-    NODES = "nodes"
-
-
-_RANK = {kind: rank for rank, kind in enumerate(SchedulerTextKind)}
+_SCHEDULER_CODES = (
+    PendingReason.QUEUE_MISSING,
+    PendingReason.QUOTA,
+    PendingReason.WAITING_FOR_VICTIMS,
+    PendingReason.GANG,
+    PendingReason.NODES,
+)
+"""The codes of Volcano's and KAI's messages: of several messages the first code counts, as a gang that is not enqueued
+needs no node.
+"""
 
 
 class SchedulerText(Struct, frozen=True, kw_only=True):
     """A recognized message of a scheduler: what keeps the pod from running, and a remedy."""
 
     source: str
-    kind: SchedulerTextKind
+    code: PendingReason
     headline: str
     """One sentence."""
     remedy: str = ""
@@ -377,62 +386,62 @@ class SchedulerText(Struct, frozen=True, kw_only=True):
 
 class _Form(Struct, frozen=True):
     source: str
-    kind: SchedulerTextKind
+    code: PendingReason
     pattern: re.Pattern[str]
     headline: str
     remedy: str = ""
 
 
-def _form(source: str, kind: SchedulerTextKind, pattern: str, headline: str, remedy: str = "") -> _Form:
-    return _Form(source, kind, re.compile(pattern, re.DOTALL), headline, remedy)
+def _form(source: str, code: PendingReason, pattern: str, headline: str, remedy: str = "") -> _Form:
+    return _Form(source, code, re.compile(pattern, re.DOTALL), headline, remedy)
 
 
 _FORMS: tuple[_Form, ...] = (
     _form(
         VOLCANO,
-        SchedulerTextKind.OVERUSED,
+        PendingReason.QUOTA,
         r"resource in cluster is overused(?:: (?:overused )?(?P<what>.*))?",
         "Not enqueued by Volcano: enqueued jobs already request all {what} (plugin overcommit).",
         "other jobs end, or the overcommit-factor is raised",
     ),
     _form(
         VOLCANO,
-        SchedulerTextKind.OVERUSED,
+        PendingReason.QUOTA,
         r"queue resource quota insufficient(?:: (?:insufficient )?(?P<what>.*))?",
         "Not enqueued by Volcano: its queue would exceed its capability for {what}.",
         "jobs in its queue end, or the queue's capability is raised",
     ),
     _form(
         VOLCANO,
-        SchedulerTextKind.OVERUSED,
+        PendingReason.QUOTA,
         r"(?:Queue|queue) <?(?P<what>[^<>\s]+)>? is overused.*",
         "Its queue {what} is overused: it has its deserved share, so other queues come first.",
         "jobs in its queue end, or the queue's weight or deserved amount is raised",
     ),
     _form(
         VOLCANO,
-        SchedulerTextKind.OVERUSED,
+        PendingReason.QUOTA,
         r"resource quota insufficient, (?P<what>.*)",
         "Not enqueued by Volcano: the ResourceQuota of its namespace would be exceeded ({what}).",
         "pods in its namespace end, or the ResourceQuota is raised",
     ),
     _form(
         VOLCANO,
-        SchedulerTextKind.GANG,
+        PendingReason.GANG,
         r"Not enough valid tasks for gang-scheduling, (?P<what>.*)",
         "Gang not scheduled, too few pods exist: {what}.",
         "at least minAvailable pods exist",
     ),
     _form(
         VOLCANO,
-        SchedulerTextKind.GANG,
+        PendingReason.GANG,
         r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+)(?:, once minAvailable is satisfied)?",
         "A pod fits on {what} and waits for the rest of its gang.",
         "free capacity for minAvailable pods at once",
     ),
     _form(
         VOLCANO,
-        SchedulerTextKind.VICTIMS,
+        PendingReason.WAITING_FOR_VICTIMS,
         r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+), "
         r"once resource is released(?: and minAvailable is satisfied)?",
         "It fits on {what} once the evicted pods there have terminated.",
@@ -440,7 +449,7 @@ _FORMS: tuple[_Form, ...] = (
     ),
     _form(
         VOLCANO,
-        SchedulerTextKind.GANG,
+        PendingReason.GANG,
         r"(?:In hyperNode \S+: )?(?:(?P<part>\d+/\d+) tasks in gang unschedulable: )?"
         r"pod group is not ready, (?P<what>.*?)(?:;.*)?\.?",
         "Gang not scheduled: {what}.",
@@ -448,35 +457,35 @@ _FORMS: tuple[_Form, ...] = (
     ),
     _form(
         VOLCANO,
-        SchedulerTextKind.NODES,
+        PendingReason.NODES,
         r"pod group is ready, (?P<what>.*?)(?:;.*)?\.?",
         "Partially scheduled gang: it has its minimum of pods, {what}.",
         "free capacity for the remaining pods",
     ),
     _form(
         KAI,
-        SchedulerTextKind.OVERUSED,
+        PendingReason.QUOTA,
         r"(?:OverLimit: )(?P<what>.*)",
         "The job would exceed its queue's limit: {what}",
         "jobs in its queue end, or the queue's limit is raised",
     ),
     _form(
         KAI,
-        SchedulerTextKind.OVERUSED,
+        PendingReason.QUOTA,
         r"(?:NonPreemptibleOverQuota: )(?P<what>.*)",
         "Non-preemptible work must fit into its queue's quota: {what}",
         "make it preemptible, or raise the queue's quota",
     ),
     _form(
         KAI,
-        SchedulerTextKind.QUEUE_MISSING,
+        PendingReason.QUEUE_MISSING,
         r"(?:QueueDoesNotExist: )(?P<what>.*)",
         "Its queue does not exist: {what}",
         "create the queue, or set label kai.scheduler/queue to another one",
     ),
     _form(
         KAI,
-        SchedulerTextKind.NODES,
+        PendingReason.NODES,
         r"(?:PodSchedulingErrors: )?(?:Resources were not found for pod (?P<pod>\S+) due to: )?"
         r"no nodes with enough resources were found: (?P<what>.*?)\.*",
         "No node fits its pods: {what}.",
@@ -484,16 +493,14 @@ _FORMS: tuple[_Form, ...] = (
     ),
     _form(
         KAI,
-        SchedulerTextKind.GANG,
+        PendingReason.GANG,
         r"(?:PodSchedulingErrors: )?Resources were found for (?P<part>\d+) pods while (?P<what>\d+) are required"
         r" for gang scheduling\b.*",
         "Gang not scheduled: {part} of {what} pods fit on nodes.",
         "free capacity for all of them at once, or a smaller minMember",
     ),
-    _form(
-        KAI, SchedulerTextKind.NODES, r"PodSchedulingErrors: (?P<what>.*)", "Not all of its pods fit on nodes: {what}"
-    ),
-    _form(KAI, SchedulerTextKind.NODES, r"Unable to schedule podgroup", "KAI could not schedule its pod group."),
+    _form(KAI, PendingReason.NODES, r"PodSchedulingErrors: (?P<what>.*)", "Not all of its pods fit on nodes: {what}"),
+    _form(KAI, PendingReason.NODES, r"Unable to schedule podgroup", "KAI could not schedule its pod group."),
 )
 
 
@@ -513,7 +520,7 @@ def read_engine(text: str) -> SchedulerText | None:
             words = {name: value or "resources" for name, value in match.groupdict().items()}
             return SchedulerText(
                 source=form.source,
-                kind=form.kind,
+                code=form.code,
                 headline=form.headline.format(**words),
                 remedy=form.remedy.format(**words),
             )
@@ -534,4 +541,4 @@ def writer(text: str) -> str:
 def dominant_text(texts: Iterable[str]) -> tuple[str, SchedulerText] | None:
     """Return the dominant message of a group and its pods; None if none is recognized."""
     found = [(text, parsed) for text in texts if text and (parsed := read_engine(text)) is not None]
-    return min(found, key=lambda pair: _RANK[pair[1].kind], default=None)
+    return min(found, key=lambda pair: _SCHEDULER_CODES.index(pair[1].code), default=None)

@@ -16,7 +16,6 @@ from gpuconsole.insight.pending.reasons import (
     ParsedReason,
     PendingReason,
     SchedulerText,
-    SchedulerTextKind,
     dominant_text,
     read_nodes,
     skipped,
@@ -123,20 +122,10 @@ MOST_TEXTS = 4
 """Number of further messages of pods that are shown beside the dominant one."""
 
 
-_CODES = {
-    SchedulerTextKind.QUEUE_MISSING: PendingReason.QUEUE_MISSING,
-    SchedulerTextKind.OVERUSED: PendingReason.QUOTA,
-    SchedulerTextKind.VICTIMS: PendingReason.WAITING_FOR_VICTIMS,
-    SchedulerTextKind.GANG: PendingReason.GANG,
-}
-"""Messages of Volcano and KAI about queues and victims mean the same as Kueue's."""
-
-
 def _code(parsed: SchedulerText, gang: PartiallyScheduledGang | None) -> PendingReason:
     """Return the reason code of a message; of an incomplete gang, victims on one node are not the only obstacle."""
-    if gang is not None and parsed.kind not in (SchedulerTextKind.QUEUE_MISSING, SchedulerTextKind.OVERUSED):
-        return PendingReason.GANG
-    return _CODES.get(parsed.kind, PendingReason.NODES)
+    of_queue = parsed.code in (PendingReason.QUEUE_MISSING, PendingReason.QUOTA)
+    return parsed.code if gang is None or of_queue else PendingReason.GANG
 
 
 def explain_pods(snapshot: Snapshot, key: str, pods: Sequence[Pod], queue: str = "") -> PendingExplanation | None:
@@ -262,7 +251,8 @@ def explain_podless(snapshot: Snapshot, job: Job) -> PendingExplanation:
         if parsed is not None:
             since = max(one.since for one in conditions)
             answer = _explain_engine_text(job.key, parsed, None, (), "")
-            answer = replace(answer, code=_CODES.get(parsed[1].kind, PendingReason.GANG), since=since)
+            code = PendingReason.GANG if parsed[1].code is PendingReason.NODES else parsed[1].code
+            answer = replace(answer, code=code, since=since)
             return _by_limits(snapshot, group, answer) if group is not None else answer
         if group is not None and group.phase in ("", "Pending"):
             never = beyond(snapshot, group)
