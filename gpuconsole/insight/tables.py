@@ -6,11 +6,13 @@ a cluster come from its users: every renderer cleans them, and escapes what its 
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from html import escape
 from math import isfinite
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, assert_never
 
 from msgspec import Struct
 
@@ -230,6 +232,27 @@ def json_objects(table: Table) -> list[dict[str, Value]]:
     """Return a table as a list of JSON objects, one for each row, by field name."""
     names = table.names
     return [dict(zip(names, row, strict=True)) for row in table.values()]
+
+
+class TableFormat(StrEnum):
+    """File formats of tables; each is the suffix of its files."""
+
+    CSV = ".csv"
+    JSON = ".json"
+    MARKDOWN = ".md"
+
+
+def table_file(table: Table, form: TableFormat) -> str:
+    """Return the contents of a file with a table."""
+    match form:
+        case TableFormat.CSV:
+            return csv_text(table)
+        case TableFormat.JSON:
+            return json.dumps(json_objects(table), ensure_ascii=False, indent=2) + "\n"
+        case TableFormat.MARKDOWN:
+            return "\n".join(markdown_lines(table)) + "\n"
+        case _:
+            assert_never(form)
 
 
 def counted(number: int, word: str) -> str:

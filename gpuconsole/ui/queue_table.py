@@ -168,16 +168,36 @@ def _of_queue(cell: Callable[[TreeRow], Cell]) -> Callable[[TreeRow], Cell]:
     return lambda row: "" if row.flavor else cell(row)
 
 
+def _counts(title: str, name: str, count: Callable[[QuotaNode], int]) -> Column[TreeRow]:
+    """A column of numbers of workloads; `name` is also their role."""
+    return Column(
+        title,
+        _of_queue(lambda row: _count(count(row.node), name)),
+        width=5,
+        align="right",
+        name=name,
+        number=lambda row: None if row.flavor else count(row.node),
+    )
+
+
 COLUMNS: tuple[Column[TreeRow], ...] = (
     Column("COHORT / QUEUE", name_cell, id="name", width=22, flex=3),
     Column("USED / NOMINAL", used_cell, width=USED, align="right"),
     Column("", bar_cell, width=BAR),
     Column("▲BORROW", lambda row: _amount(row.resource, row.use.borrowed, "borrowed"), width=7, align="right", rank=2),
     Column("▼LENT", lambda row: _amount(row.resource, row.use.lent, "lent"), width=6, align="right", rank=2),
-    Column("SHARE", _of_queue(lambda row: f"{row.node.share_percent:.0f}%"), width=6, align="right", rank=3),
+    Column(
+        "SHARE",
+        _of_queue(lambda row: f"{row.node.share_percent:.0f}%"),
+        width=6,
+        align="right",
+        rank=3,
+        number=lambda row: None if row.flavor else row.node.share_percent,
+        unit="percent",
+    ),
     Column("DRS ‰", weighted_share_cell, id="drs", width=5, align="right", rank=4),
-    Column("◐PEND", _of_queue(lambda row: _count(row.node.pending, "pending")), width=5, align="right"),
-    Column("●RUN", _of_queue(lambda row: _count(row.node.running, "running")), width=5, align="right"),
+    _counts("◐PEND", "pending", lambda node: node.pending),
+    _counts("●RUN", "running", lambda node: node.running),
     Column("POLICY", _of_queue(lambda row: ((row.node.policy, "dim"),)), id="policy", width=14, flex=2, rank=5),
 )
 

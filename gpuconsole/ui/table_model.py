@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
+from gpuconsole.insight.tables import MISSING, Table, TableColumn, Valued, number_in
+from gpuconsole.insight.tables import Cell as TableCell
 from gpuconsole.model.devices import WHOLE_GPU
-from gpuconsole.ui.paint import Cell, plain
+from gpuconsole.ui.paint import GLYPHS, Cell, plain
 
 T = TypeVar("T")
 
@@ -37,6 +39,12 @@ class Column(Generic[T]):
     """Sorts descending first, as usual for numbers."""
     rank: int = 0
     """0 always stays; a narrow screen drops the columns of the highest rank first."""
+    name: str = ""
+    """Field name in CSV and JSON; if empty, it is made from the title and the unit."""
+    number: Callable[[T], float | None] | None = None
+    """The number behind the text, in `unit`, for CSV and JSON; None where the text stays."""
+    unit: str = ""
+    """Unit of `number` where the text shows another, such as `seconds`."""
 
 
 WITH_UNITS = 7
@@ -75,6 +83,29 @@ def _least(columns: Sequence[Column[T]]) -> int:
 def total(layout: Layout[T]) -> int:
     """Return the width of a row in terminal cells, gaps included."""
     return sum(width for _, width in layout) + GAP * max(0, len(layout) - 1)
+
+
+def table_of_rows(columns: Iterable[Column[T]], rows: Iterable[T]) -> Table:
+    """Return the cells of rows as a table; without columns that only draw, which have neither a title nor a name."""
+    kept = [column for column in columns if column.title or column.name]
+    heads = (
+        TableColumn(heading=column.title, name=column.name, unit=column.unit, numeric=column.align == "right")
+        for column in kept
+    )
+    return Table(tuple(heads), [[_cell_of(column, row) for column in kept] for row in rows])
+
+
+_MARK = re.compile(f"^[{re.escape(''.join(GLYPHS.values()))}▸▾←] +")
+"""A glyph before a text, which repeats what the text says."""
+
+
+def _cell_of(column: Column[T], row: T) -> TableCell:
+    text = _MARK.sub("", plain(column.cell(row)).strip())
+    if column.number is not None and (number := column.number(row)) is not None:
+        return Valued(text, number) if column.unit else number
+    if column.align == "right" and (number := number_in(text)) is not None:
+        return Valued(text, number)
+    return text if text != MISSING else None
 
 
 Labels = Mapping[str, str]

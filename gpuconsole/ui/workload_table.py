@@ -14,7 +14,7 @@ from gpuconsole.insight.index.unqueued_work import unqueued_work, waits_because
 from gpuconsole.insight.pending.pending import explain_admitted
 from gpuconsole.insight.pending.reasons import PendingReason, pending_code
 from gpuconsole.insight.sharing.fair_shares import borrowed_gpus
-from gpuconsole.model.clock import Time
+from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.devices import NO_UNITS, UnitKind, Units
 from gpuconsole.model.queues import LocalQueue
 from gpuconsole.model.snapshot import EMPTY, EVERYTHING, Snapshot, TableView
@@ -356,6 +356,8 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             align="right",
             sort=lambda row: row.gpus,
             down=True,
+            name="gpus",
+            number=lambda row: row.gpus,
         ),
         Column("FLAVOR", lambda row: row.flavor, id="flavor", width=10, flex=1, sort=lambda row: row.flavor, rank=3),
         Column(
@@ -367,6 +369,8 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             sort=lambda row: newest().borrowed.get(row.key, 0),
             down=True,
             rank=2,
+            name="borrowed",
+            number=lambda row: newest().borrowed.get(row.key, 0),
         ),
         Column(
             "EVICTIONS",
@@ -377,6 +381,7 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             sort=lambda row: row.workload.evictions,
             down=True,
             rank=4,
+            number=lambda row: row.workload.evictions,
         ),
         Column(
             "WAIT",
@@ -387,6 +392,8 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             sort=waited,
             down=True,
             rank=2,
+            number=lambda row: waited(row) // SECOND if row.phase is WorkloadPhase.PENDING else None,
+            unit="seconds",
         ),
         Column(
             "AGE",
@@ -396,6 +403,8 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             align="right",
             sort=lambda row: row.workload.created,
             rank=5,
+            number=lambda row: (now() - row.workload.created) // SECOND,
+            unit="seconds",
         ),
         Column(
             "QUEUE",
@@ -415,6 +424,8 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             sort=lambda row: newest().sm.get(row.key, -1.0),
             down=True,
             rank=8,
+            number=lambda row: newest().sm.get(row.key),
+            unit="percent",
         ),
         Column("KIND", lambda row: row.kind, id="kind", width=8, sort=lambda row: row.kind, rank=6),
         Column("WORKLOAD NAME", lambda row: row.workload.name, id="full-name", width=24, rank=9),
