@@ -9,6 +9,7 @@ import msgspec
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, subject_named
 from gpuconsole.insight.data_gaps import missing_for_admission
 from gpuconsole.insight.pending.reasons import PendingReason
+from gpuconsole.insight.pending.shortage import room_lines
 from gpuconsole.insight.pending.why import (
     Mark,
     WhyPending,
@@ -16,7 +17,6 @@ from gpuconsole.insight.pending.why import (
     flavor_lines,
     rehearsal_of,
     rehearsal_on,
-    room_lines,
     suggestion_texts,
     unblocking,
     why,

@@ -13,7 +13,8 @@ from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, Workl
 from gpuconsole.insight.index.gpu_map import gpu_map
 from gpuconsole.insight.pending.pending import PendingExplanation
 from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason
-from gpuconsole.insight.pending.why import PLACES, Tried, flavor_lines, room_lines, suggestion_texts
+from gpuconsole.insight.pending.shortage import room_lines
+from gpuconsole.insight.pending.why import PLACES, Tried, flavor_lines, suggestion_texts
 from gpuconsole.insight.preemption.risk import WorkloadRisk
 from gpuconsole.insight.tables import counted
 from gpuconsole.insight.timeline import Moment

@@ -36,7 +36,8 @@ from gpuconsole.insight.index.engine_queues import QueueShare
 from gpuconsole.insight.index.fragmentation import Usefulness
 from gpuconsole.insight.index.queues import Position
 from gpuconsole.insight.pending.reasons import PendingReason
-from gpuconsole.insight.pending.why import ConsideredFlavor, Evidence, QuotaBreakdown
+from gpuconsole.insight.pending.shortage import QuotaBreakdown
+from gpuconsole.insight.pending.why import ConsideredFlavor, Evidence
 from gpuconsole.insight.preemption.risk import Risk
 from gpuconsole.insight.sharing.fair_shares import ShareReport
 from gpuconsole.insight.sharing.ledger import LoanLedger

@@ -82,8 +82,9 @@ def test_the_drawn_example_is_explained_whole() -> None:
         position=Position("research/rlhf-2", "cq-research", 1, 1, 1, 1, 0),
         inadmissible=True,
         lines=(
-            "a100  needs 6 GPUs · unused nominal quota 0 · "
-            "borrowable 4 (borrowing limit 8, borrowed 4) · 2 more needed",
+            "a100 nvidia.com/gpu: needs 6, available 4 · 2 more needed, limited by Cohort org-cohort",
+            "  ClusterQueue cq-research: quota 8, used 12, unused 0, borrowing limit 8 → available 4",
+            "  Cohort org-cohort: quota 24, used 20, unused 4 → available 4",
         ),
         holders=(
             Holder(workload="prod/serve", queue="cq-prod", priority=10_000, gpus=8, borrowed=0, ends=None),
@@ -128,7 +129,7 @@ def test_the_headline_names_no_flavor_where_several_are_short() -> None:
     ]
     answer = explain(world(objects), "ns/new")
     assert answer.headline == "new needs 8 GPUs; q has 4 GPUs available."
-    assert [line.partition("  ")[0] for line in answer.lines] == ["a100", "h100"]
+    assert [line.partition(" ")[0] for line in answer.lines] == ["a100", "", "h100", ""]
 
 
 def test_a_borrowing_limit_is_told_from_an_empty_cohort() -> None:
@@ -144,7 +145,9 @@ def test_a_borrowing_limit_is_told_from_an_empty_cohort() -> None:
 
     assert answer.headline == "new needs 4 GPUs; q has 1 GPU of a100 available within its borrowing limit."
     assert answer.lines == (
-        "a100  needs 4 GPUs · unused nominal quota 0 · borrowable 1 (borrowing limit 2, borrowed 1) · 3 more needed",
+        "a100 nvidia.com/gpu: needs 4, available 1 · 3 more needed, limited by borrowingLimit of ClusterQueue q",
+        "  ClusterQueue q: quota 4, used 5, unused 0, borrowing limit 2 → available 1",
+        "  Cohort c: quota 24, used 5, unused 19 → available 19",
     )
     assert marks(answer) == [
         "✓ ns/w ends (5 GPUs)",
@@ -171,7 +174,10 @@ def test_what_several_pod_sets_lack_of_one_flavor_is_told_once_and_as_a_whole() 
     ]
     answer = explain(world([*objects, running("w", "ns/lq", 7, "q"), gang(2, 4)]), "ns/new")
     assert answer.headline == "new needs 6 GPUs; q has 1 GPU of a100 available."
-    assert answer.lines == ("a100  needs 6 GPUs · unused nominal quota 1 · 5 more needed",)
+    assert answer.lines == (
+        "a100 nvidia.com/gpu: needs 6, available 1 · 5 more needed, limited by ClusterQueue q",
+        "  ClusterQueue q: quota 8, used 7, unused 1 → available 1",
+    )
 
     answer = explain(world([*objects, running("w", "ns/lq", 7, "q"), gang(2, 4, 1)]), "ns/new")
     assert (
@@ -193,7 +199,10 @@ def test_a_queue_without_a_cohort_and_a_holder_that_says_when_it_ends() -> None:
     answer = explain(world(objects), "ns/new")
 
     assert answer.headline == "new needs 4 GPUs; q has 1 GPU of a100 available."
-    assert answer.lines == ("a100  needs 4 GPUs · unused nominal quota 1 · 3 more needed",)
+    assert answer.lines == (
+        "a100 nvidia.com/gpu: needs 4, available 1 · 3 more needed, limited by ClusterQueue q",
+        "  ClusterQueue q: quota 8, used 7, unused 1 → available 1",
+    )
     assert answer.holders[0].ends == START + 90 * MINUTE
     # Half an hour of work, the last 10 minutes of it after a checkpoint, on 7 GPUs.
     assert marks(answer) == [
@@ -530,7 +539,7 @@ def test_what_may_not_be_seen_is_not_missing(
     answer = explain(world([*kept, subject], seen=unseen(kind, within=within)), subject.key)
     said = f"Reason from Kueue's message, not verified (cannot list {TABLES[kind]})."
     assert (answer.code, answer.headline, answer.holders) == (code, headline, ())
-    assert not [line for line in answer.lines if "unused nominal quota" in line]
+    assert not [line for line in answer.lines if "available" in line]
     assert (answer.position is None) == (kind in (Workload, LocalQueue))
     assert (said in answer.lines) == (code is PendingReason.QUOTA)
 

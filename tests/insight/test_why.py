@@ -4,21 +4,23 @@ import pytest
 from msgspec.structs import replace
 
 from gpuconsole.insight.pending.reasons import PendingReason
-from gpuconsole.insight.pending.shortage import KUEUE
+from gpuconsole.insight.pending.shortage import (
+    KUEUE,
+    LendingLimitGap,
+    QuotaBreakdown,
+    QuotaLevel,
+    QuotaUser,
+    room_lines,
+)
 from gpuconsole.insight.pending.why import (
     ENGINE,
     OBJECTS,
     ConsideredFlavor,
     Evidence,
-    LendingLimitGap,
-    QuotaBreakdown,
-    QuotaLevel,
-    QuotaUser,
     evidence_lines,
     flavor_lines,
     quota_breakdowns,
     rehearsal_on,
-    room_lines,
     tried,
     unblocking,
     why,

@@ -20,8 +20,8 @@ from gpuconsole.insight.pending.shortage import (
     KUEUE,
     MOST_HOLDERS,
     Advice,
-    FlavorShortage,
     PendingExplanation,
+    QuotaBreakdown,
     Remedy,
     advise,
     describe_holder,
@@ -321,7 +321,7 @@ def _with_holders(
     workload: Workload,
     queue: ClusterQueue | None,
     base: PendingExplanation,
-    gaps: Sequence[FlavorShortage],
+    gaps: Sequence[QuotaBreakdown],
 ) -> PendingExplanation:
     if queue is None or not gaps:
         return base
@@ -334,7 +334,7 @@ def _with_holders(
     )
 
 
-def _holds(workload: Workload, gap: FlavorShortage) -> bool:
+def _holds(workload: Workload, gap: QuotaBreakdown) -> bool:
     return any(pair == (gap.flavor, gap.resource) for pair, _ in held(workload))
 
 

@@ -6,10 +6,12 @@ changes that would free enough. `advise` has headline, arithmetic and next step 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Literal
 
 from msgspec import Struct, field
 
-from gpuconsole.insight.index.capacity import QuotaCapacity, capacity, cohort_cycle
+from gpuconsole.insight.index.capacity import capacity, cohort_cycle
 from gpuconsole.insight.index.demand import FlavorResource, amount_of, ends_at, held
 from gpuconsole.insight.index.gpu_time import uncheckpointed_gpu_time
 from gpuconsole.insight.index.queues import Position, queue_index
@@ -19,42 +21,97 @@ from gpuconsole.insight.sharing.fair_shares import borrowed_gpus, victim_order
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import HOUR, Time, format_span, format_time
 from gpuconsole.model.devices import WHOLE_GPU, is_counted
-from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, Quota, StopPolicy
+from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, StopPolicy
 from gpuconsole.model.resources import format_quantity, is_gpu
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition
+from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 
 MOST_HOLDERS = 8
+MOST_USERS = 4
+MOST_KEEPERS = 4
 MOST_TRIALS = 50
 
 
-class FlavorShortage(Struct, frozen=True, kw_only=True):
-    """One (flavor, resource) of which a workload could not get enough, in base units."""
+class QuotaLevel(Struct, frozen=True, kw_only=True):
+    """Quota of a ClusterQueue, or of a Cohort above it; amounts in base units."""
+
+    kind: str
+    name: str
+    nominal: int
+    quota: int
+    """Its nominal quota and what its members lend to it."""
+    used: int
+    """Usage of that quota."""
+    unused: int
+    withheld: int
+    """Part of its unused quota that lending limits keep from the levels above."""
+    borrowing_limit: int | None
+    available: int
+    """Available to the level below (of a ClusterQueue: to its workloads), by its own quota and by borrowing."""
+
+
+class LendingLimitGap(Struct, frozen=True, kw_only=True):
+    """A member of a cohort on the path whose lending limit withholds unused quota; amounts in base units."""
+
+    kind: str
+    name: str
+    nominal: int
+    quota: int
+    """Its nominal quota and what its members lend to it."""
+    lending_limit: int
+    withheld: int
+    """Unused quota that is never lent."""
+
+
+class QuotaUser(Struct, frozen=True):
+    """A workload that uses the quota which is short."""
+
+    workload: str
+    queue: str
+    amount: int
+
+
+class QuotaBreakdown(Struct, frozen=True, kw_only=True):
+    """Needed against available quota of one flavor and resource."""
 
     flavor: str
     resource: str
     needed: int
-    own_left: int
-    """Part of the nominal quota of its ClusterQueue that is unused."""
-    borrowable: int
-    """Amount that its ClusterQueue could borrow beyond that."""
-    borrowed: int
-    borrowing_limit: int | None
-    up_to: str = ""
-    """The pod set that was refused, if `needed` leaves out pod sets after it; else empty."""
-    limited_by: str
-    """`limit` (its borrowing limit), `cohort` (nothing left to borrow) or `queue` (it is in no cohort)."""
-
-    @property
-    def available(self) -> int:
-        """Amount that is available now, borrowing included."""
-        return self.own_left + self.borrowable
+    available: int
+    ceiling: int
+    """Maximum capacity of its ClusterQueue: nominal quota and all that it may borrow."""
+    levels: tuple[QuotaLevel, ...]
+    """The levels from its ClusterQueue up to the root cohort."""
+    blocked_at: str
+    """The limit: `borrowingLimit of ClusterQueue q`, or the level that has no more quota."""
+    keepers: tuple[LendingLimitGap, ...]
+    """Members that could lend more, the largest amount first; only if no borrowing limit is the obstacle."""
+    users: tuple[QuotaUser, ...]
 
     @property
     def short(self) -> int:
-        """The missing amount; 0 if the request fits now."""
+        """Amount that is missing; 0 if enough is available."""
         return max(0, self.needed - self.available)
+
+    @property
+    def unused_nominal(self) -> int:
+        """Part of the available amount that is its ClusterQueue's own unused nominal quota; the rest is borrowed."""
+        own = self.levels[0]
+        return min(self.available, max(0, own.nominal - own.used))
+
+    @property
+    def limited_by(self) -> Literal["limit", "cohort", "queue"]:
+        """What allows its ClusterQueue no more: its borrowing limit, its cohort, or that it is in no cohort."""
+        own, *above = self.levels
+        if not above:
+            return "queue"
+        return (
+            "limit"
+            if own.borrowing_limit is not None and own.withheld + above[0].available > own.available
+            else "cohort"
+        )
 
 
 class Holder(Struct, frozen=True, kw_only=True):
@@ -98,7 +155,7 @@ def freed(workload: Workload, short: Iterable[str]) -> str:
 
 def shortages(
     snapshot: Snapshot, workload: Workload, queue: ClusterQueue, reasons: Iterable[ParsedReason]
-) -> tuple[FlavorShortage, ...]:
+) -> tuple[QuotaBreakdown, ...]:
     """Return the quota reasons of a refusal with current numbers: accelerators first, then by increasing shortage.
 
     Each (flavor, resource) comes once, with the need of all pod sets up to the last one that was refused.
@@ -113,7 +170,7 @@ def shortages(
         for reason in reasons
         if reason.code is PendingReason.QUOTA and (pair := (reason.flavor, reason.resource)) in quotas
     }
-    found = [_shortage(state, node, queue, pair, workload, reason) for pair, reason in refused.items()]
+    found = [quota_breakdown(state.usage, node, pair, _needed(workload, reason)) for pair, reason in refused.items()]
     return tuple(sorted(found, key=lambda one: (not is_counted(one.resource), one.short, one.flavor)))
 
 
@@ -127,33 +184,95 @@ def _needed(workload: Workload, reason: ParsedReason) -> int:
     return total
 
 
-def _shortage(
-    state: QuotaCapacity, node: int, queue: ClusterQueue, pair: FlavorResource, workload: Workload, reason: ParsedReason
-) -> FlavorShortage:
-    column, quota, needed = state.tree.numbers[pair], queue.quotas()[pair], _needed(workload, reason)
-    whole = sum(pod_set.requests.get(reason.resource, 0) for pod_set in workload.pod_sets)
-    used = state.usage.usage_of(node, column)
-    available = max(0, state.usage.available(node, column))
-    own_left = min(available, max(0, quota.nominal - used))
-    return FlavorShortage(
+def quota_breakdown(
+    usage: UsageTree, node: int, pair: FlavorResource, needed: int, users: tuple[QuotaUser, ...] = ()
+) -> QuotaBreakdown:
+    """Return the arithmetic of one (flavor, resource) for a ClusterQueue of the tree, by its node number."""
+    tree = usage.tree
+    column = tree.numbers[pair]
+    path = (node, *tree.paths[node])
+    limited = _limited(usage, path, column, needed)
+    return QuotaBreakdown(
         flavor=pair[0],
         resource=pair[1],
         needed=needed,
-        own_left=own_left,
-        borrowable=available - own_left,
-        borrowed=max(0, used - quota.nominal),
-        borrowing_limit=quota.borrowing_limit,
-        up_to=reason.pod_set if needed < whole else "",
-        limited_by=_limited_by(state, node, column, available, quota),
+        available=max(0, usage.available(node, column)),
+        ceiling=tree.potential[node * tree.width + column],
+        levels=tuple(_level(usage, level, column) for level in path),
+        blocked_at=_blocked_at(usage, path, column, limited),
+        keepers=tuple(_lending_limit_gaps(usage, path, column)) if limited is None else (),
+        users=users,
     )
 
 
-def _limited_by(state: QuotaCapacity, node: int, column: int, available: int, quota: Quota) -> str:
-    parent = state.tree.parent[node]
-    if parent < 0:
-        return "queue"
-    reach = state.usage.unlent_quota(node, column) + max(0, state.usage.available(parent, column))
-    return "limit" if quota.borrowing_limit is not None and reach > available else "cohort"
+def _blocked_at(usage: UsageTree, path: tuple[int, ...], column: int, limited: int | None) -> str:
+    """Name the limit: a borrowing limit, or the root; both if a borrowing limit allows even less than the root."""
+    if limited is not None:
+        return f"borrowingLimit of {_called(usage, limited)}"
+    tree, root = usage.tree, _called(usage, path[-1])
+    for node, above in pairwise(path):
+        limit = tree.borrowing_limit[node * tree.width + column]
+        more = usage.unlent_quota(node, column) + max(0, usage.available(above, column))
+        if limit is not None and usage.available(node, column) < more:
+            return f"borrowingLimit of {_called(usage, node)}, and {root}"
+    return root
+
+
+def _called(usage: UsageTree, node: int) -> str:
+    return f"{_kind(usage, node)} {usage.tree.names[node]}"
+
+
+def _kind(usage: UsageTree, node: int) -> str:
+    return "Cohort" if node < len(usage.tree.cohorts) else "ClusterQueue"
+
+
+def _level(usage: UsageTree, node: int, column: int) -> QuotaLevel:
+    tree = usage.tree
+    at = node * tree.width + column
+    return QuotaLevel(
+        kind=_kind(usage, node),
+        name=tree.names[node],
+        nominal=tree.nominal[at],
+        quota=tree.subtree[at],
+        used=usage.usage_of(node, column),
+        unused=max(0, tree.subtree[at] - usage.usage_of(node, column)),
+        withheld=usage.unlent_quota(node, column),
+        borrowing_limit=tree.borrowing_limit[at],
+        available=max(0, usage.available(node, column)),
+    )
+
+
+def _limited(usage: UsageTree, path: tuple[int, ...], column: int, needed: int) -> int | None:
+    """Return the lowest level with too little available although the one above has enough; None if it is the root."""
+    for node, above in pairwise(path):
+        unlent = usage.unlent_quota(node, column)
+        if max(0, usage.available(above, column)) + unlent >= needed:
+            return node
+        needed -= unlent
+    return None
+
+
+def _lending_limit_gaps(usage: UsageTree, path: tuple[int, ...], column: int) -> list[LendingLimitGap]:
+    """List the members of the tree outside the path whose lending limits withhold unused quota."""
+    tree = usage.tree
+    found = [
+        _lending_limit_gap(usage, member, column)
+        for member in range(len(tree.names))
+        if path[-1] in tree.paths[member] and member not in path and usage.unlent_quota(member, column)
+    ]
+    return sorted(found, key=lambda keeper: (-keeper.withheld, keeper.kind, keeper.name))
+
+
+def _lending_limit_gap(usage: UsageTree, node: int, column: int) -> LendingLimitGap:
+    seen, never_lent = _level(usage, node, column), usage.tree.local[node * usage.tree.width + column]
+    return LendingLimitGap(
+        kind=seen.kind,
+        name=seen.name,
+        nominal=seen.nominal,
+        quota=seen.quota,
+        lending_limit=seen.quota - never_lent,
+        withheld=seen.withheld,
+    )
 
 
 def holders(snapshot: Snapshot, queue: str, pairs: Iterable[FlavorResource]) -> list[Workload]:
@@ -188,7 +307,7 @@ def describe_holder(snapshot: Snapshot, workload: Workload) -> Holder:
 
 
 def remedies(
-    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: FlavorShortage, held_by: Sequence[Workload]
+    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: QuotaBreakdown, held_by: Sequence[Workload]
 ) -> Iterator[Remedy]:
     """Yield remedies for the shortage `gap`, by the scheduler's own quota arithmetic; `held_by` hold the quota."""
     if not gap.short:
@@ -205,7 +324,7 @@ def remedies(
 
 
 def _endings(
-    snapshot: Snapshot, queue: ClusterQueue, gap: FlavorShortage, held_by: Sequence[Workload]
+    snapshot: Snapshot, queue: ClusterQueue, gap: QuotaBreakdown, held_by: Sequence[Workload]
 ) -> Iterator[Remedy]:
     """Yield workloads each of which alone would free enough, the smallest first."""
     state = capacity(snapshot)
@@ -227,7 +346,7 @@ def _endings(
 
 
 def _priority(
-    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: FlavorShortage, held_by: Sequence[Workload]
+    snapshot: Snapshot, workload: Workload, queue: ClusterQueue, gap: QuotaBreakdown, held_by: Sequence[Workload]
 ) -> Iterator[Remedy]:
     """Yield the lowest priority at which preemption within its ClusterQueue would free enough."""
     if queue.preemption.within_cluster_queue is PreemptionPolicy.NEVER:
@@ -263,7 +382,7 @@ def advise(
     queue: ClusterQueue | None,
     code: PendingReason,
     reasons: Sequence[ParsedReason],
-    gaps: Sequence[FlavorShortage],
+    gaps: Sequence[QuotaBreakdown],
 ) -> Advice:
     """Explain why a workload is pending for the reason `code`, and what would admit it."""
     name = queue.name if queue is not None else "its ClusterQueue"
@@ -319,7 +438,7 @@ def _deactivated(workload: Workload) -> Advice:
 
 
 def _quota_headline(
-    workload: Workload, queue: ClusterQueue | None, reasons: Sequence[ParsedReason], gaps: Sequence[FlavorShortage]
+    workload: Workload, queue: ClusterQueue | None, reasons: Sequence[ParsedReason], gaps: Sequence[QuotaBreakdown]
 ) -> str:
     if queue is None or not gaps:
         first = next(reason for reason in reasons if reason.code is PendingReason.QUOTA)
@@ -327,13 +446,14 @@ def _quota_headline(
     gap = gaps[0]
     # Where several flavors are short, the numbers are those of the nearest; the lines below name each.
     of = f" of {gap.flavor}" if {one.flavor for one in gaps} == {gap.flavor} else ""
-    free, needs = f"{show(gap.resource, gap.available)}{of}", _needs(workload, gap)
+    free, needs = f"{show(gap.resource, gap.available)}{of}", _needs(workload, reasons, gap)
     if not gap.short:
         return f"{workload.name} needs {needs}; available now: {free}."
     if gap.limited_by == "limit":
         return f"{workload.name} needs {needs}; {queue.name} has {free} available within its borrowing limit."
-    if gap.limited_by == "cohort" and gap.own_left:
-        borrowed = format_quantity(gap.resource, gap.borrowable) if gap.borrowable else "none"
+    if gap.limited_by == "cohort" and gap.unused_nominal:
+        borrowable = gap.available - gap.unused_nominal
+        borrowed = format_quantity(gap.resource, borrowable) if borrowable else "none"
         return (
             f"{workload.name} needs {needs}; {queue.name} has {free} available ({borrowed} from cohort {queue.cohort})."
         )
@@ -341,18 +461,20 @@ def _quota_headline(
     return f"{workload.name} needs {needs}; {where} has {free} available."
 
 
-def _needs(workload: Workload, gap: FlavorShortage) -> str:
+def _needs(workload: Workload, reasons: Sequence[ParsedReason], gap: QuotaBreakdown) -> str:
     """Format the amount needed, and name the last pod set that it includes if it leaves some out."""
     needs = show(gap.resource, gap.needed)
-    if not gap.up_to:
-        return needs
     whole = sum(pod_set.requests.get(gap.resource, 0) for pod_set in workload.pod_sets)
-    return f"{needs} for its pod sets up to {gap.up_to} ({show(gap.resource, whole)} in total)"
+    if gap.needed >= whole:
+        return needs
+    last = next(one.pod_set for one in reversed(reasons) if (one.flavor, one.resource) == (gap.flavor, gap.resource))
+    return f"{needs} for its pod sets up to {last} ({show(gap.resource, whole)} in total)"
 
 
-def _lines(reasons: Sequence[ParsedReason], gaps: Sequence[FlavorShortage]) -> Iterator[str]:
-    """One line for each flavor and resource."""
-    yield from (_gap_line(gap) for gap in gaps)
+def _lines(reasons: Sequence[ParsedReason], gaps: Sequence[QuotaBreakdown]) -> Iterator[str]:
+    """Yield the arithmetic of each shortage, and a line for each other reason."""
+    for gap in gaps:
+        yield from room_lines(gap)
     known = {(gap.flavor, gap.resource) for gap in gaps}
     for reason in reasons:
         if reason.code is PendingReason.QUOTA and (reason.flavor, reason.resource) not in known:
@@ -364,22 +486,52 @@ def _lines(reasons: Sequence[ParsedReason], gaps: Sequence[FlavorShortage]) -> I
             yield f"{reason.flavor or reason.resource or reason.name}  {reason.text}"
 
 
-def _gap_line(gap: FlavorShortage) -> str:
+def room_lines(room: QuotaBreakdown) -> Iterator[str]:
+    """Yield the lines of text for a quota shortage: need, levels, members that withhold quota, and its users."""
+
     def plain(amount: int) -> str:
-        return format_quantity(gap.resource, amount)
+        return format_quantity(room.resource, amount)
 
-    limit = "no borrowing limit" if gap.borrowing_limit is None else f"borrowing limit {plain(gap.borrowing_limit)}"
-    borrowable = f" · borrowable {plain(gap.borrowable)} ({limit}, borrowed {plain(gap.borrowed)})"
-    parts = (
-        f"{gap.flavor}  needs {show(gap.resource, gap.needed)}",
-        f" · unused nominal quota {plain(gap.own_left)}",
-        borrowable if gap.limited_by != "queue" else "",
-        f" · {plain(gap.short)} more needed" if gap.short else " · fits now",
+    never = f", maximum capacity {plain(room.ceiling)}" if room.needed > room.ceiling else ""
+    missing = f"{plain(room.short)} more needed, limited by {room.blocked_at}" if room.short else "fits now"
+    has = f"needs {plain(room.needed)}, available {plain(room.available)}{never}"
+    yield f"{room.flavor} {room.resource}: {has} · {missing}"
+    for level in room.levels:
+        yield f"  {_level_text(level, room.resource)}"
+    for keeper in room.keepers[:MOST_KEEPERS]:
+        yield f"  {_keeper(keeper, room.resource)}"
+    others = room.keepers[MOST_KEEPERS:]
+    if others:
+        yield f"  {len(others)} more withhold {plain(sum(keeper.withheld for keeper in others))}"
+    users = [f"{user.workload} {plain(user.amount)}" for user in room.users[:MOST_USERS]]
+    more = len(room.users) - MOST_USERS
+    if users:
+        yield f"  used by {', '.join(users)}{f' and {more} more' if more > 0 else ''}"
+
+
+def _level_text(level: QuotaLevel, resource: str) -> str:
+    def plain(amount: int) -> str:
+        return format_quantity(resource, amount)
+
+    limit = f", borrowing limit {plain(level.borrowing_limit)}" if level.borrowing_limit is not None else ""
+    withheld = f" ({plain(level.withheld)} withheld by lending limits)" if level.withheld else ""
+    return (
+        f"{level.kind} {level.name}: quota {plain(level.quota)}, used {plain(level.used)},"
+        f" unused {plain(level.unused)}{withheld}{limit} → available {plain(level.available)}"
     )
-    return "".join(parts)
 
 
-def _exceeds(workload: Workload, name: str, reasons: Sequence[ParsedReason], gaps: Sequence[FlavorShortage]) -> Advice:
+def _keeper(keeper: LendingLimitGap, resource: str) -> str:
+    def plain(amount: int) -> str:
+        return format_quantity(resource, amount)
+
+    return (
+        f"{keeper.kind} {keeper.name} withholds {plain(keeper.withheld)} unused:"
+        f" quota {plain(keeper.quota)}, lending limit {plain(keeper.lending_limit)}"
+    )
+
+
+def _exceeds(workload: Workload, name: str, reasons: Sequence[ParsedReason], gaps: Sequence[QuotaBreakdown]) -> Advice:
     most = max((r for r in reasons if r.code is PendingReason.EXCEEDS_MAX), key=lambda reason: reason.capacity)
     wants, cap = most.assumed + most.request, most.capacity
     headline = (
@@ -393,7 +545,7 @@ def _exceeds(workload: Workload, name: str, reasons: Sequence[ParsedReason], gap
     return Advice(headline, tuple(_lines(reasons, gaps)), tuple(fixes))
 
 
-def _mismatch(name: str, reasons: Sequence[ParsedReason], gaps: Sequence[FlavorShortage]) -> Advice:
+def _mismatch(name: str, reasons: Sequence[ParsedReason], gaps: Sequence[QuotaBreakdown]) -> Advice:
     fixes = []
     for reason in reasons:
         if reason.text.startswith("untolerated taint"):

@@ -7,17 +7,24 @@ already run a cycle, whose decisions are not facts: answers about the present us
 """
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.data_gaps import missing_for_admission
-from gpuconsole.insight.index.demand import held
+from gpuconsole.insight.index.demand import FlavorResource, held
 from gpuconsole.insight.pending.pending import EngineVerdict, explain, resource_groups, workload_of
 from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason, code_of, dominant, read_kueue
-from gpuconsole.insight.pending.shortage import KUEUE, MOST_HOLDERS, PendingExplanation, holders
+from gpuconsole.insight.pending.shortage import (
+    KUEUE,
+    MOST_HOLDERS,
+    PendingExplanation,
+    QuotaBreakdown,
+    QuotaUser,
+    holders,
+    quota_breakdown,
+)
 from gpuconsole.insight.unblock.admission_trial import EmptyCluster, cause, dominant_blocker, examined, gaps
 from gpuconsole.insight.unblock.changes import in_words
 from gpuconsole.insight.unblock.placement_trial import (
@@ -34,13 +41,11 @@ from gpuconsole.insight.unblock.search import (
 )
 from gpuconsole.model.clock import Time, format_span
 from gpuconsole.model.cooperative import Progress, complete_answer
-from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.scheduling.kueue.quota_tree import UsageTree
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from gpuconsole.sim.policy import SimPolicy
@@ -95,170 +100,24 @@ def _worse(known: ConsideredFlavor, other: ConsideredFlavor) -> ConsideredFlavor
     return replace(worse, borrows=max(known.borrows, other.borrows), reasons=reasons)
 
 
-class QuotaLevel(Struct, frozen=True, kw_only=True):
-    """Quota of a ClusterQueue, or of a Cohort above it; amounts in base units."""
-
-    kind: str
-    name: str
-    nominal: int
-    quota: int
-    """Its nominal quota and what its members lend to it."""
-    used: int
-    """Usage of that quota."""
-    unused: int
-    withheld: int
-    """Part of its unused quota that lending limits keep from the levels above."""
-    borrowing_limit: int | None
-    available: int
-    """Available to the level below (of a ClusterQueue: to its workloads), by its own quota and by borrowing."""
-
-
-class LendingLimitGap(Struct, frozen=True, kw_only=True):
-    """A member of a cohort on the path whose lending limit withholds unused quota; amounts in base units."""
-
-    kind: str
-    name: str
-    nominal: int
-    quota: int
-    """Its nominal quota and what its members lend to it."""
-    lending_limit: int
-    withheld: int
-    """Unused quota that is never lent."""
-
-
-class QuotaUser(Struct, frozen=True):
-    """A workload that uses the quota which is short."""
-
-    workload: str
-    queue: str
-    amount: int
-
-
-class QuotaBreakdown(Struct, frozen=True, kw_only=True):
-    """Needed against available quota of one flavor and resource."""
-
-    flavor: str
-    resource: str
-    needed: int
-    available: int
-    ceiling: int
-    """Maximum capacity of its ClusterQueue: nominal quota and all that it may borrow."""
-    levels: tuple[QuotaLevel, ...]
-    """The levels from its ClusterQueue up to the root cohort."""
-    blocked_at: str
-    """The limit: `borrowingLimit of ClusterQueue q`, or the level that has no more quota."""
-    keepers: tuple[LendingLimitGap, ...]
-    """Members that could lend more, the largest amount first; only if no borrowing limit is the obstacle."""
-    users: tuple[QuotaUser, ...]
-
-    @property
-    def short(self) -> int:
-        """Amount that is missing; 0 if enough is available."""
-        return max(0, self.needed - self.available)
-
-
 def quota_breakdowns(snapshot: Snapshot, session: KueueSession, entry: CycleEntry) -> tuple[QuotaBreakdown, ...]:
     """Return the arithmetic of every flavor and resource of which the workload lacks quota or exceeds the capacity."""
     return tuple(
-        _quota_breakdown(snapshot, session.usage_tree, entry, gap.flavor, resource, gap.wanted[resource])
+        quota_breakdown(
+            session.usage_tree,
+            entry.rules.node,
+            (gap.flavor, resource),
+            gap.wanted[resource],
+            tuple(_users(snapshot, entry.rules.name, (gap.flavor, resource))),
+        )
         for gap in gaps(session, entry)
         for resource in gap.short
     )
 
 
-def _quota_breakdown(
-    snapshot: Snapshot, usage: UsageTree, entry: CycleEntry, flavor: str, resource: str, needed: int
-) -> QuotaBreakdown:
-    tree, node = usage.tree, entry.rules.node
-    column = tree.numbers[flavor, resource]
-    path = (node, *tree.paths[node])
-    limited = _limited(usage, path, column, needed)
-    return QuotaBreakdown(
-        flavor=flavor,
-        resource=resource,
-        needed=needed,
-        available=max(0, usage.available(node, column)),
-        ceiling=tree.potential[node * tree.width + column],
-        levels=tuple(_level(usage, level, column) for level in path),
-        blocked_at=_blocked_at(usage, path, column, limited),
-        keepers=tuple(_lending_limit_gaps(usage, path, column)) if limited is None else (),
-        users=tuple(_users(snapshot, entry.rules.name, flavor, resource)),
-    )
-
-
-def _blocked_at(usage: UsageTree, path: tuple[int, ...], column: int, limited: int | None) -> str:
-    """Name the limit: a borrowing limit, or the root; both if a borrowing limit allows even less than the root."""
-    if limited is not None:
-        return f"borrowingLimit of {_called(usage, limited)}"
-    tree, root = usage.tree, _called(usage, path[-1])
-    for node, above in pairwise(path):
-        limit = tree.borrowing_limit[node * tree.width + column]
-        more = usage.unlent_quota(node, column) + max(0, usage.available(above, column))
-        if limit is not None and usage.available(node, column) < more:
-            return f"borrowingLimit of {_called(usage, node)}, and {root}"
-    return root
-
-
-def _called(usage: UsageTree, node: int) -> str:
-    return f"{_kind(usage, node)} {usage.tree.names[node]}"
-
-
-def _kind(usage: UsageTree, node: int) -> str:
-    return "Cohort" if node < len(usage.tree.cohorts) else "ClusterQueue"
-
-
-def _level(usage: UsageTree, node: int, column: int) -> QuotaLevel:
-    tree = usage.tree
-    at = node * tree.width + column
-    return QuotaLevel(
-        kind=_kind(usage, node),
-        name=tree.names[node],
-        nominal=tree.nominal[at],
-        quota=tree.subtree[at],
-        used=usage.usage_of(node, column),
-        unused=max(0, tree.subtree[at] - usage.usage_of(node, column)),
-        withheld=usage.unlent_quota(node, column),
-        borrowing_limit=tree.borrowing_limit[at],
-        available=max(0, usage.available(node, column)),
-    )
-
-
-def _limited(usage: UsageTree, path: tuple[int, ...], column: int, needed: int) -> int | None:
-    """Return the lowest level with too little available although the one above has enough; None if it is the root."""
-    for node, above in pairwise(path):
-        unlent = usage.unlent_quota(node, column)
-        if max(0, usage.available(above, column)) + unlent >= needed:
-            return node
-        needed -= unlent
-    return None
-
-
-def _lending_limit_gaps(usage: UsageTree, path: tuple[int, ...], column: int) -> list[LendingLimitGap]:
-    """List the members of the tree outside the path whose lending limits withhold unused quota."""
-    tree = usage.tree
-    found = [
-        _lending_limit_gap(usage, member, column)
-        for member in range(len(tree.names))
-        if path[-1] in tree.paths[member] and member not in path and usage.unlent_quota(member, column)
-    ]
-    return sorted(found, key=lambda keeper: (-keeper.withheld, keeper.kind, keeper.name))
-
-
-def _lending_limit_gap(usage: UsageTree, node: int, column: int) -> LendingLimitGap:
-    seen, never_lent = _level(usage, node, column), usage.tree.local[node * usage.tree.width + column]
-    return LendingLimitGap(
-        kind=seen.kind,
-        name=seen.name,
-        nominal=seen.nominal,
-        quota=seen.quota,
-        lending_limit=seen.quota - never_lent,
-        withheld=seen.withheld,
-    )
-
-
-def _users(snapshot: Snapshot, queue: str, flavor: str, resource: str) -> Iterator[QuotaUser]:
-    for workload in holders(snapshot, queue, [(flavor, resource)])[:MOST_HOLDERS]:
-        amount = sum(amount for pair, amount in held(workload) if pair == (flavor, resource))
+def _users(snapshot: Snapshot, queue: str, short: FlavorResource) -> Iterator[QuotaUser]:
+    for workload in holders(snapshot, queue, [short])[:MOST_HOLDERS]:
+        amount = sum(amount for pair, amount in held(workload) if pair == short)
         yield QuotaUser(workload.key, workload.cluster_queue, amount)
 
 
@@ -549,8 +408,6 @@ def view_on(snapshot: Snapshot, policy: SimPolicy) -> AdmissionView:
 
 Mark = Literal["✓", "⚠", ""]
 """Mark before a suggestion: it works (✓), it works but more is missing (⚠), or it is a remark."""
-MOST_USERS = 4
-MOST_KEEPERS = 4
 
 
 def flavor_lines(answer: WhyPending) -> Iterator[str]:
@@ -565,52 +422,6 @@ def flavor_lines(answer: WhyPending) -> Iterator[str]:
 
 def _of(one: ConsideredFlavor, several: bool) -> str:
     return f"{one.pod_set} · {one.flavor}" if several else one.flavor
-
-
-def room_lines(room: QuotaBreakdown) -> Iterator[str]:
-    """Yield the lines of text for a quota shortage: need, levels, members that withhold quota, and its users."""
-
-    def plain(amount: int) -> str:
-        return format_quantity(room.resource, amount)
-
-    never = f", maximum capacity {plain(room.ceiling)}" if room.needed > room.ceiling else ""
-    yield (
-        f"{room.flavor} {room.resource}: needs {plain(room.needed)}, available {plain(room.available)}{never}"
-        f" · {plain(room.short)} more needed, limited by {room.blocked_at}"
-    )
-    for level in room.levels:
-        yield f"  {_level_text(level, room.resource)}"
-    for keeper in room.keepers[:MOST_KEEPERS]:
-        yield f"  {_keeper(keeper, room.resource)}"
-    others = room.keepers[MOST_KEEPERS:]
-    if others:
-        yield f"  {len(others)} more withhold {plain(sum(keeper.withheld for keeper in others))}"
-    users = [f"{user.workload} {plain(user.amount)}" for user in room.users[:MOST_USERS]]
-    more = len(room.users) - MOST_USERS
-    if users:
-        yield f"  used by {', '.join(users)}{f' and {more} more' if more > 0 else ''}"
-
-
-def _level_text(level: QuotaLevel, resource: str) -> str:
-    def plain(amount: int) -> str:
-        return format_quantity(resource, amount)
-
-    limit = f", borrowing limit {plain(level.borrowing_limit)}" if level.borrowing_limit is not None else ""
-    withheld = f" ({plain(level.withheld)} withheld by lending limits)" if level.withheld else ""
-    return (
-        f"{level.kind} {level.name}: quota {plain(level.quota)}, used {plain(level.used)},"
-        f" unused {plain(level.unused)}{withheld}{limit} → available {plain(level.available)}"
-    )
-
-
-def _keeper(keeper: LendingLimitGap, resource: str) -> str:
-    def plain(amount: int) -> str:
-        return format_quantity(resource, amount)
-
-    return (
-        f"{keeper.kind} {keeper.name} withholds {plain(keeper.withheld)} unused:"
-        f" quota {plain(keeper.quota)}, lending limit {plain(keeper.lending_limit)}"
-    )
 
 
 def suggestion_texts(answer: WhyPending, found: Suggestions, snapshot: Snapshot) -> Iterator[tuple[Mark, str]]:
