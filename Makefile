@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 DOCS_STAMP := .venv/.installed-docs
 JOBS ?= 4
 
-.PHONY: help run test lint unit smoke fuzz kill-history bench mutants conformance fgd check-why backtest readability controlplane test-live bench-live screenshots docs clean
+.PHONY: help run test lint unit smoke fuzz kill-history bench mutants caches conformance fgd check-why backtest readability controlplane test-live bench-live screenshots docs clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -46,6 +46,9 @@ bench: $(STAMP) ## measure speed, as times and as ratios to a calibration loop (
 
 mutants: $(STAMP) ## break the rules one by one; each edit has to turn a test red
 	$(BIN)/python -m tests.tools.mutants
+
+caches: $(STAMP) ## compare what Kueue decides with and without each of its caches, on a part chosen by seed; ARGS="--part 1" for all
+	$(BIN)/python -m tests.tools.caches $(or $(ARGS),--part 0.03)
 
 conformance: $(STAMP) ## compare with what Kueue, Volcano and KAI decided (needs ../shared/conformance)
 	$(BIN)/python -m tests.conformance
