@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 
 from gpuconsole import __version__
 from gpuconsole.errors import UsageError
+from gpuconsole.garbage import limit_arenas, return_memory
 from gpuconsole.insight.cost.report import Budget
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.snapshot import EMPTY
@@ -101,6 +102,7 @@ def run_headless(
 
     `recorded` is the file of the history, for the status lines. Raises UsageError if the metrics cannot be served.
     """
+    limit_arenas()
     stopped = wait_for_signals()
     serving = ExitStack()
     try:
@@ -111,6 +113,8 @@ def run_headless(
         while not stopped.wait(max(0.0, due - time.monotonic())):
             due += REPORT
             say(status_line(console, recorded))
+            # Loading a cluster takes more memory than having it.
+            return_memory()
         say(f"stopping; {status_line(console, recorded)}")
     finally:
         serving.close()

@@ -79,6 +79,10 @@ MOST_CELLS = 1024
 """Maximum GPUs per node; a node that reports more is drawn with this many."""
 
 
+MOST_SHARED = 4096
+"""Maximum different combinations of states of a node's cells that are kept to save memory."""
+
+
 class GpuState(StrEnum):
     """State of one cell of the GPU map."""
 
@@ -234,11 +238,17 @@ class GpuMapIndex:
         self.claims = snapshot.resource_claims
         self.by_node: dict[str, GpuRow] = {}
         self.rows: tuple[GpuRow, ...] = ()
+        self._free_cells: dict[tuple[int, GpuState, DeviceUnit], GpuCell] = {}
+        """Each unallocated cell once, as most nodes of a cluster have the same ones."""
+        self._counts: dict[tuple[GpuState, ...], Mapping[GpuState, int]] = {}
+        """States of a node's cells → number of cells in each state."""
 
     def draw(self, old: "GpuMapIndex | None") -> None:
         """Draw all rows; unchanged rows are taken from the old map."""
         kept = old.by_node if old is not None else {}
         stale = self._stale(old) if old is not None else set()
+        if old is not None and len(old._counts) < MOST_SHARED:
+            self._free_cells, self._counts = old._free_cells, old._counts
         if old is not None and old.nodes is self.nodes:
             self.by_node = {**kept, **{name: self._row(self.nodes[name]) for name in stale if name in kept}}
         else:
@@ -286,10 +296,12 @@ class GpuMapIndex:
         drawn = []
         for index, cell in enumerate(cells):
             if cell is None:
-                cell = GpuCell(index, self._free(node, nominated > 0), unit=unit)
+                state = self._free(node, nominated > 0)
                 nominated -= 1
+                cell = self._free_cells.get((index, state, unit))
+                if cell is None:
+                    cell = self._free_cells[index, state, unit] = GpuCell(index, state, unit=unit)
             drawn.append(cell)
-        counts = Counter(cell.state for cell in drawn)
         return GpuRow(
             node=node.name,
             gpu_type=gpu_type(node.labels),
@@ -297,12 +309,19 @@ class GpuMapIndex:
             cordoned=node.unschedulable,
             ready=node.ready,
             cells=tuple(drawn),
-            counts={state: counts[state] for state in GpuState},
+            counts=self._count(tuple([cell.state for cell in drawn])),
             unit=unit,
             devices=(*self._instances(node, pods), *self._dra_devices(node)),
             mig=_mig(node, pods),
             pods=len(pods),
         )
+
+    def _count(self, states: tuple[GpuState, ...]) -> Mapping[GpuState, int]:
+        known = self._counts.get(states)
+        if known is None:
+            counts = Counter(states)
+            known = self._counts[states] = {state: counts[state] for state in GpuState}
+        return known
 
     def _place(
         self, pod: Pod, node: Node, cells: list[GpuCell | None], indices: tuple[int, ...], unit: DeviceUnit
