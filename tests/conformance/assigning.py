@@ -17,8 +17,8 @@ from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, PreemptionOracle
+from gpuconsole.scheduling.kueue.nomination import largest_fitting_counts
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
-from gpuconsole.scheduling.kueue.processing import largest_fitting_counts
 from gpuconsole.scheduling.kueue.slices import ReplacedPodSet
 from tests.conformance import world
 from tests.conformance.cycle import in_every_run

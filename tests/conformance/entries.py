@@ -15,10 +15,10 @@ from gpuconsole.scheduling.kueue.context import Gates
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
+from gpuconsole.scheduling.kueue.requeue import refusal_of, requeue_entry
 from gpuconsole.scheduling.kueue.scheduler import take_heads
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
-from gpuconsole.scheduling.kueue.workloads import refusal_of, requeue_entry
 from tests.conformance import world
 from tests.conformance.cycle import Cycle, compare_workloads, in_every_run
 from tests.conformance.events import expected_events

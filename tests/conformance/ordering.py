@@ -12,10 +12,9 @@ from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignmentM
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.scheduling.kueue.nomination_cache import capacity_to_reserve
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption.fair_sharing import DominantResourceShare
-from gpuconsole.scheduling.kueue.processing import sorted_for_processing, tournament_rank
+from gpuconsole.scheduling.kueue.processing import capacity_to_reserve, sorted_for_processing, tournament_rank
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.workloads import backoff_ended, enqueue, request_of
 from tests.conformance import world

@@ -10,7 +10,6 @@ from gpuconsole.model.queues import LocalQueue, PreemptionPolicy
 from gpuconsole.model.resources import BILLIONTH
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, messages
-from gpuconsole.scheduling.kueue import scheduler as cycle
 from gpuconsole.scheduling.kueue.apply_decisions import priority_text
 from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignment, FlavorAssignmentMode, PodSetResult
 from gpuconsole.scheduling.kueue.config import DEFAULT_STRATEGIES, AdmissionFairSharing, KueueConfig, PreemptionStrategy
@@ -19,6 +18,7 @@ from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
 from gpuconsole.scheduling.kueue.preemption.fair_sharing import TargetClusterQueueOrdering
 from gpuconsole.scheduling.kueue.preemption.search import merge_in_order, policy_allows
+from gpuconsole.scheduling.kueue.processing import issue_evictions
 from gpuconsole.scheduling.kueue.state import KueueState
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
@@ -224,7 +224,7 @@ def check_duplicate(table: Table, case: Case) -> Iterator[str]:
         entry.message = ""
         entry.requeue_until_victims_terminated(len(entry.targets))
         yield from compare(f"told in turn {turn}", entry.message, messages.pending_preemption_message("", 1))
-        yield from compare(f"asked in turn {turn}", len(list(cycle._issue_evictions(state, entry, None))), want)
+        yield from compare(f"asked in turn {turn}", len(list(issue_evictions(state, search.context, entry))), want)
 
 
 def check_message(table: Table, case: Case) -> Iterator[str]:

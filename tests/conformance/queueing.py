@@ -19,10 +19,11 @@ from gpuconsole.scheduling.kueue.admissibility import InadmissibleReason, queue_
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueReason
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
+from gpuconsole.scheduling.kueue.requeue import resume_position
 from gpuconsole.scheduling.kueue.scheduler import next_head
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
-from gpuconsole.scheduling.kueue.workloads import resume_position, schedule_second_pass, take_due_second_passes
+from gpuconsole.scheduling.kueue.workloads import schedule_second_pass, take_due_second_passes
 from tests.conformance import world
 from tests.conformance.tables import Case, Check, Document, Table, compare
 

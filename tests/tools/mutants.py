@@ -340,8 +340,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a cycle that is blocked ends",
         f"{KUEUE}/scheduler.py",
-        "elif entry.status is EntryStatus.BLOCKED and stays_open:",
-        "elif False:",
+        "if entry.status is EntryStatus.BLOCKED and stays_open:",
+        "if False:",
         TIMED_TESTS,
     ),
     Mutant(
@@ -396,8 +396,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a workload whose node has no replacement waits instead of being evicted",
         f"{KUEUE}/processing.py",
-        "        and context.gates.fail_fast\n        and is_on_failed_node(entry.request.workload)\n",
-        "        and False\n",
+        "and gates.fail_fast and conditions.is_on_failed_node(workload):",
+        "and False:",
         KUEUE_TESTS,
     ),
     Mutant(

@@ -1,9 +1,11 @@
-"""A queue head during one cycle: its nomination and its outcome."""
+"""A queue head during one cycle: its nomination and its outcome (Kueue 0.19 scheduler.go: entry)."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
-from gpuconsole.model.events import KeepWaiting, Refuse
+from msgspec import Struct
+
+from gpuconsole.model.events import AdmissionDecision, KeepWaiting, Refuse
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Assignment, ResumePosition
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
@@ -43,6 +45,7 @@ class CycleEntry:
             "request",
             "requeue",
             "resume",
+            "resumed",
             "rules",
         ),
         *("refusal", "second_pass_round", "status", "targets", "order"),
@@ -68,6 +71,8 @@ class CycleEntry:
         self.requeue = RequeueReason.GENERIC
         self.resume: ResumePosition | None = None
         """Position from which the search for flavors continues in this cycle; after nomination, in the next one."""
+        self.resumed = False
+        """Its search for flavors continued where an earlier cycle stopped."""
         self.refusal: Refuse | KeepWaiting | None = None
         """The refusal; known before the cycle if nothing in its cohort tree has changed."""
         self.order = 0
@@ -153,3 +158,12 @@ class CycleEntry:
             )
         else:
             self.requeue_until_terminated(self.message, self.requeue)
+
+
+class CycleResult(Struct, frozen=True):
+    """What a cycle has decided when it ends, or when it waits for admitted workloads to be ready."""
+
+    decisions: list[AdmissionDecision]
+    entries: list[CycleEntry]
+    """All entries of the cycle."""
+    has_ended: bool = True

@@ -12,7 +12,7 @@ were, and since then these queues and the tree's quota holders are the same. Its
 refusal is repeated, as long as no other queue of the tree has a head in the cycle. Cohort trees are independent.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from gpuconsole.model.clock import Time
@@ -23,6 +23,7 @@ from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, apply_refusal
 from gpuconsole.scheduling.kueue.context import Context, PreemptionQuery, usage_key_for
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
+from gpuconsole.scheduling.kueue.nomination import is_eligible
 from gpuconsole.scheduling.kueue.nomination_cache import (
     CachedNomination,
     QuotaShortage,
@@ -35,7 +36,7 @@ from gpuconsole.scheduling.kueue.nomination_cache import (
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
 from gpuconsole.scheduling.kueue.preemption.search import max_available
-from gpuconsole.scheduling.kueue.processing import is_eligible
+from gpuconsole.scheduling.kueue.requeue import refusal_of
 from gpuconsole.scheduling.kueue.state import (
     BatchCandidates,
     BatchHead,
@@ -44,7 +45,6 @@ from gpuconsole.scheduling.kueue.state import (
     KueueState,
     UnchangedCohort,
 )
-from gpuconsole.scheduling.kueue.workloads import refusal_of
 
 
 def can_skip_heads(context: Context) -> bool:
@@ -59,6 +59,28 @@ def can_skip_heads(context: Context) -> bool:
         or context.blocks_admission
         or context.gates.overlap_recompute
     )
+
+
+def skip_head(
+    state: KueueState, context: Context, rules: ClusterQueueConfig, first: WorkloadRequest, *, in_batches: bool
+) -> bool:
+    """Mark the head of a queue and its class inadmissible, if trying it would have no other effect.
+
+    With `in_batches` the heads after it are marked, too, and only the missing amounts in their conditions may be wrong.
+    """
+    queue = state.workload_index.read_queue(rules.name)
+    if queue is None or not queue.uses_scheduling_hash or queue.is_sticky(first.id):
+        return False
+    if in_batches and _start_batch(state, context, rules, queue, first):
+        return True
+    cached = (
+        cached_inadmissible(state, context, rules, first, exact_amounts=not in_batches)
+        if first.id not in state.progress
+        else None
+    )
+    if cached is not None:
+        state.workload_index.queue(rules.name).mark_classes_inadmissible([(first, cached.requeue_reason[1])])
+    return cached is not None
 
 
 def cached_inadmissible(
@@ -78,7 +100,7 @@ def cached_inadmissible(
     is_current = request.message_checked_for is cached if exact_amounts else request.current_message == cached.message
     if (
         not is_current
-        and is_observed(state, request)
+        and state.is_observed(request)
         and not _condition_is_current(state, rules, request, cached, exact_amounts=exact_amounts)
     ):
         return None
@@ -103,14 +125,8 @@ def condition_unchanged(
     last = lookup_ignoring_usage(context, rules, request)
     if last is None or last.shortage is None or not last.has_no_side_effect:
         return None
-    is_current = request.current_message == last.message or not is_observed(state, request)
+    is_current = request.current_message == last.message or not state.is_observed(request)
     return last if is_current or _condition_is_current(state, rules, request, last, exact_amounts=False) else None
-
-
-def is_observed(state: KueueState, request: WorkloadRequest) -> bool:
-    """True if the workload's pending reason must be kept exact."""
-    observed = state.observed
-    return observed is None or request.id >= observed.first_id or request.id in observed.ids
 
 
 def _is_skippable(context: Context, rules: ClusterQueueConfig, request: WorkloadRequest) -> bool:
@@ -161,22 +177,24 @@ def unchanged_cohorts(state: KueueState) -> dict[int, list[CycleEntry]]:
 
 
 def note_unchanged_cohorts(
-    state: KueueState, context: Context, tried: Iterable[CycleEntry], *, other_roots: Container[int]
+    state: KueueState, context: Context, entries: Iterable[CycleEntry], ineligible: Iterable[CycleEntry]
 ) -> None:
-    """Note the trees in which another cycle would repeat this one's refusals of the heads `tried`.
+    """Note the trees in which another cycle would repeat this one's refusals of the nominated `entries`.
 
-    Not those in `other_roots`: they had other heads, or a head continued its search for flavors.
+    Not those with `ineligible` heads, or with a head that continued its search for flavors.
     """
     if state.charging or context.blocks_admission or context.gates.overlap_recompute:
         return
+    root = state.setup.tree.root
     trees: dict[int, list[CycleEntry]] = {}
-    for entry in tried:
-        trees.setdefault(state.setup.tree.root(entry.rules.node), []).append(entry)
-    for root, entries in trees.items():
-        if root not in other_roots and all(
-            is_cacheable(context, entry) and _returns_unchanged(state, entry) for entry in entries
+    for entry in entries:
+        trees.setdefault(root(entry.rules.node), []).append(entry)
+    mixed = {root(entry.rules.node) for entry in ineligible}
+    for tree, tried in trees.items():
+        if tree not in mixed and all(
+            is_cacheable(context, entry) and _returns_unchanged(state, entry) for entry in tried
         ):
-            state.inadmissible_skip.unchanged_cohorts[root] = UnchangedCohort(entries, _versions(state, entries))
+            state.inadmissible_skip.unchanged_cohorts[tree] = UnchangedCohort(tried, _versions(state, tried))
 
 
 _REFUSED = (EntryStatus.NOT_NOMINATED, EntryStatus.SKIPPED)
@@ -188,6 +206,7 @@ def _returns_unchanged(state: KueueState, entry: CycleEntry) -> bool:
     return (
         entry.status in _REFUSED
         and entry.resume is None
+        and not entry.resumed
         and queue is not None
         and not queue.is_inadmissible(number)
         and queue.is_sticky(number) == entry.preemptor
@@ -202,9 +221,11 @@ def _versions(state: KueueState, entries: list[CycleEntry]) -> list[int]:
 def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfig) -> bool:
     """Let the current cycle stand for the repeated refusal of the next head in the queue's batch.
 
-    Returns False, and ends the batch, if the queue changed or some head may fit now.
+    Returns False if it has none, and also if the queue changed or some head may fit now, which ends the batch.
     """
-    batch = state.inadmissible_skip.batches[rules.name]
+    batch = state.inadmissible_skip.batches.get(rules.name)
+    if batch is None:
+        return False
     queue, usage_key = state.workload_index.read_queue(rules.name), usage_key_for(context, rules.node)
     same = queue is not None and queue.version == batch.version
     if same and batch.usage_key is not usage_key:
@@ -219,15 +240,11 @@ def continue_batch(state: KueueState, context: Context, rules: ClusterQueueConfi
     return True
 
 
-def start_batch(state: KueueState, context: Context, rules: ClusterQueueConfig, first: WorkloadRequest) -> bool:
+def _start_batch(
+    state: KueueState, context: Context, rules: ClusterQueueConfig, queue: ClusterQueueHeap, first: WorkloadRequest
+) -> bool:
     """Start a batch with the first head of the queue, and let this cycle stand for its refusal; False if impossible."""
-    queue = state.workload_index.read_queue(rules.name)
-    if (
-        queue is None
-        or not queue.uses_scheduling_hash
-        or queue.is_sticky(first.id)
-        or not _head_still_lacks(context, rules, first)
-    ):
+    if not _head_still_lacks(context, rules, first):
         return False
     candidates = _cached_candidates(state, context, rules, queue)
     heads, whole = candidates.heads, _all_still_lack(context, rules, candidates)

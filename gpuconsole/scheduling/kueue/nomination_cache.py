@@ -6,9 +6,6 @@ the usage is equal and there are still no victims, it would be repeated (`nomina
 A `QuotaShortage` tells quickly whether a refusal stays the same after amounts have changed. Only heads with one pod set
 and one short resource in each possible flavor have one: while that resource stays short even after every possible
 preemption, and all others are available, the refusal is the same apart from the missing amount.
-
-A head that needs preemption but has no candidates reserves capacity, so that later entries of its cycle cannot take it
-(`capacity_to_reserve`; Kueue 0.19 scheduler.reserveCapacityForUnreclaimablePreempt).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.queues import PreemptionPolicy
 from gpuconsole.model.resources import PODS
 from gpuconsole.scheduling.kueue import messages
 from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignmentMode, FlavorSearch, PodSetResult
@@ -27,36 +23,8 @@ from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
-from gpuconsole.scheduling.kueue.preemption.search import exceeds_bound
-from gpuconsole.scheduling.kueue.quota_tree import UsageTree
+from gpuconsole.scheduling.kueue.preemption.search import can_always_reclaim, exceeds_bound
 from gpuconsole.scheduling.kueue.slices import replacement_for
-
-
-def can_always_reclaim(rules: ClusterQueueConfig) -> bool:
-    """True if the queue may reclaim from any workload, so that no capacity needs to be reserved."""
-    return rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.ANY
-
-
-def capacity_to_reserve(usage: UsageTree, rules: ClusterQueueConfig, assignment: Assignment) -> list[tuple[int, int]]:
-    """Return the (column, amount) pairs that a head without preemption candidates keeps from later entries.
-
-    Amounts are limited to the free nominal quota, plus the borrowing limit if the assignment borrows.
-    """
-    return [
-        (column, _reserved_amount(usage, rules, column, amount, assignment.is_borrowing))
-        for column, amount in assignment.usage.items()
-    ]
-
-
-def _reserved_amount(usage: UsageTree, rules: ClusterQueueConfig, column: int, amount: int, borrowing: bool) -> int:
-    tree = usage.tree
-    at = rules.node * tree.width + column
-    free = tree.nominal[at] - usage.usage[at]
-    if not borrowing:
-        return max(0, min(amount, free))
-    limit = tree.borrowing_limit[at]
-    return amount if limit is None else min(amount, free + limit)
-
 
 _Amounts = list[tuple[int, int]]
 
@@ -144,7 +112,7 @@ def _count_excluded(searched: FlavorSearch) -> int:
 
 Nomination = tuple[Assignment, Sequence[PreemptionTarget]]
 Nominate = Callable[[Context, ClusterQueueConfig, WorkloadRequest], Nomination]
-"""Computes a nomination; `processing.compute_nomination`."""
+"""Computes a nomination; `nomination.compute_nomination`."""
 
 
 class _LastNomination(Struct, frozen=True):

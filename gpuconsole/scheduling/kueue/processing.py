@@ -1,165 +1,65 @@
-"""Nomination and processing: the two steps of a cycle that decide on its entries (Kueue 0.19 scheduler.go).
+"""Order and processing: the steps of a cycle that decide on its nominated entries (Kueue 0.19 scheduler.go).
 
-`nominate` computes the assignment and the victims of a head, at full size or, where allowed, with fewer pods (nominate,
-getAssignments, flavorassigner.PodSetReducer). All heads are nominated with the usage at the start of the cycle.
+`in_processing_order` is makeIterator. Under fair sharing each entry is the winner of a new tournament in every cohort,
+because every admission changes the shares (fair_sharing_iterator.go).
 
-`process_entries` then decides on them one after the other (processEntry). Each changes the usage that the next is
-checked against, so several may be admitted as long as they still fit. Under fair sharing each entry is the winner of a
-new tournament in every cohort, because every admission changes the shares (fair_sharing_iterator.go).
+`process_entry` is processEntry. Each entry changes the usage that the next is checked against, so several may be
+admitted as long as they still fit. `issue_evictions` and `assume` carry out what was decided on an entry.
 """
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from enum import Enum, auto
-from typing import TypeVar
 
-from gpuconsole.model.pod_template import PodSet
-from gpuconsole.scheduling.kueue import messages
-from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignmentMode, ResumePosition
+from gpuconsole.model.events import Admit, Evict, Preempt
+from gpuconsole.scheduling.kueue import conditions, messages
+from gpuconsole.scheduling.kueue.assignment import Assignment, FlavorAssignmentMode, attempts_text
 from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.concurrent_admission import NO_SIBLINGS, Siblings, admitted_siblings, may_migrate
-from gpuconsole.scheduling.kueue.conditions import is_on_failed_node
 from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot
 from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
-from gpuconsole.scheduling.kueue.flavor_assigner import FlavorAssigner, NominatedFlavors
 from gpuconsole.scheduling.kueue.messages import GranularReason
-from gpuconsole.scheduling.kueue.nomination_cache import (
-    Nomination,
-    can_always_reclaim,
-    capacity_to_reserve,
-    nominate_cached,
-)
-from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
-from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, PreemptionTarget, find_targets
-from gpuconsole.scheduling.kueue.preemption.classical import find_targets_with_trace
+from gpuconsole.scheduling.kueue.nomination import compute_nomination
+from gpuconsole.scheduling.kueue.pod_resources import Holding
+from gpuconsole.scheduling.kueue.preemption import PreemptionTarget
+from gpuconsole.scheduling.kueue.preemption.classical import trace_of_victim
 from gpuconsole.scheduling.kueue.preemption.fair_sharing import DominantResourceShare, share_of
-from gpuconsole.scheduling.kueue.slices import replaced_pod_sets, replaced_slice
-from gpuconsole.scheduling.kueue.topology.tas_assignment import place_pods_after_preemption, topology_requests
-
-Found = TypeVar("Found")
-
-
-def nominate(context: Context, entry: CycleEntry) -> None:
-    """Fill in the entry's assignment and victims."""
-    if entry.resume:
-        entry.record_nomination(*compute_nomination(context, entry.rules, entry.request, entry.resume))
-    else:
-        entry.record_nomination(*nominate_cached(context, entry, compute_nomination))
+from gpuconsole.scheduling.kueue.preemption.search import can_always_reclaim
+from gpuconsole.scheduling.kueue.quota_tree import UsageTree
+from gpuconsole.scheduling.kueue.state import KueueState
+from gpuconsole.scheduling.kueue.workloads import assume_admission
 
 
-def is_eligible(context: Context, entry: CycleEntry) -> bool:
-    """False if the entry cannot be evaluated; its message says why."""
-    workload = entry.request.workload
-    if any(check.state in ("Retry", "Rejected") for check in workload.checks):
-        entry.refuse(messages.FAILED_CHECKS, GranularReason.PENDING_EVALUATION)
-        return False
-    if not entry.rules.active:
-        entry.refuse(messages.inactive_message(entry.rules.name), GranularReason.SUSPENDED)
-        return False
-    if workload.namespace not in context.setup.objects.namespaces:
-        entry.refuse(messages.missing_namespace_message(workload.namespace), GranularReason.MISCONFIGURED)
-        return False
-    if not context.setup.matches_namespace(entry.rules.queue, workload.namespace):
-        entry.refuse(messages.NAMESPACE_MISMATCH, GranularReason.MISCONFIGURED)
-        entry.requeue = RequeueReason.NAMESPACE_MISMATCH
-        return False
-    problem = entry.request.limits_problem(context.setup.limits_of(workload.namespace))
-    if problem:
-        entry.refuse(problem, GranularReason.MISCONFIGURED)
-        return False
-    return True
+def in_processing_order(context: Context, entries: list[CycleEntry]) -> Iterator[CycleEntry]:
+    """Yield the nominated entries in the order in which they are processed, which is noted on each (makeIterator).
 
-
-def compute_nomination(
-    context: Context,
-    rules: ClusterQueueConfig,
-    request: WorkloadRequest,
-    resume: ResumePosition | None = None,
-    nominated: NominatedFlavors | None = None,
-) -> Nomination:
-    """Return the assignment and the victims of a workload, with fewer pods if neither exists at full size.
-
-    The search for flavors continues from `resume`; with `nominated` it tries only these flavors. A slice that the
-    workload replaces is the first target, without a rule.
+    Under fair sharing the order depends on the usage, so process each entry before the next is taken.
     """
-    replaced = replaced_slice(request.workload, context.held_by(rules.name), context.config)
-    given = replaced_pod_sets(replaced, context.config)
-    assigner = FlavorAssigner(context, rules, request, resume, nominated, replaced=given)
-    assignment = assigner.assign()
-    targets = _find_targets(context, rules, request, assignment)
-    if not _is_viable(assignment, targets) and context.gates.partial_admission:
-        assignment, targets = _try_partial_admission(context, rules, request, assigner) or (assignment, targets)
-    if replaced is not None and _is_viable(assignment, targets):
-        # As in Kueue, the old slice counts as gone, like a victim, when the cycle checks whether this entry and later
-        # ones still fit. As only the difference is added, the quota of a cohort may be exceeded in that cycle.
-        targets = [PreemptionTarget(replaced, None), *targets]
-    victims = [target.holding for target in targets]
-    place_pods_after_preemption(context, rules, request, assignment, victims)
-    return assignment, targets
-
-
-def _is_viable(assignment: Assignment, targets: Sequence[PreemptionTarget]) -> bool:
-    return assignment.mode == FlavorAssignmentMode.FIT or bool(targets)
-
-
-def _find_targets(
-    context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assignment: Assignment
-) -> Sequence[PreemptionTarget]:
-    if assignment.mode != FlavorAssignmentMode.PREEMPT:
-        return []
-    wanted = topology_requests(context, rules, request, assignment)
-    needing = assignment.columns_needing_preemption
-    search = PreemptionSearch(context, rules, request, needing, assignment.preemption_usage, wanted)
-    return (
-        find_targets(search)
-        if context.search_traces is None
-        else find_targets_with_trace(search, context.search_traces)
+    ordered = (
+        fair_sharing_order(context, entries) if context.config.fair_sharing else sorted_for_processing(context, entries)
     )
+    for turn, entry in enumerate(ordered, start=1):
+        entry.order = entry.order or turn
+        yield entry
 
 
-def _try_partial_admission(
-    context: Context, rules: ClusterQueueConfig, request: WorkloadRequest, assigner: FlavorAssigner
-) -> Nomination | None:
-    """Return the nomination for the largest size that fits or can preempt."""
-    pod_sets = [need.pod_set for need in request.pod_sets]
-    return largest_fitting_counts(pod_sets, lambda counts: _try_counts(context, rules, request, assigner, counts))
+def sorted_for_processing(context: Context, entries: list[CycleEntry]) -> list[CycleEntry]:
+    """Sort entries: second passes, least borrowing, highest priority, oldest, the ClusterQueue's name.
 
-
-def largest_fitting_counts(
-    pod_sets: Sequence[PodSet], attempt: Callable[[Sequence[int]], Found | None]
-) -> Found | None:
-    """Return the result of `attempt` for the largest counts that have one; None if no counts do or no pod set can
-    shrink.
-
-    All pod sets shrink in proportion to what they can lose. It is a binary search over the number of pods removed; as
-    in Kueue, the result counts only if the search ends at the last size that succeeded (PodSetReducer.Search).
+    With the gate PrioritizePreemptorWorkloads, those whose victims are terminating follow the second passes.
     """
-    spare = [p.count - (p.min_count if p.min_count is not None else p.count) for p in pod_sets]
-    total = sum(spare)
-    if not total:
-        return None
-    low, high = 0, total + 1
-    good: tuple[int, Found] | None = None
-    while low < high:
-        middle = (low + high) // 2
-        found = attempt([p.count - d * middle // total for p, d in zip(pod_sets, spare, strict=True)])
-        if found is not None:
-            good, high = (middle, found), middle
-        else:
-            low = middle + 1
-    return good[1] if good is not None and good[0] == low else None
-
-
-def _try_counts(
-    context: Context,
-    rules: ClusterQueueConfig,
-    request: WorkloadRequest,
-    assigner: FlavorAssigner,
-    counts: Sequence[int],
-) -> Nomination | None:
-    assignment = assigner.assign(counts)
-    targets = _find_targets(context, rules, request, assignment)
-    return (assignment, targets) if _is_viable(assignment, targets) else None
+    sorting = context.gates.priority_sorting
+    return sorted(
+        entries,
+        key=lambda entry: (
+            not entry.second_pass_round,
+            context.gates.preemptors_first and not entry.preemptor,
+            entry.assignment.borrowing_height,
+            -entry.request.priority if sorting else 0,
+            entry.request.timestamp,
+            entry.rules.name,
+        ),
+    )
 
 
 _Shares = dict[tuple[int, int], DominantResourceShare]
@@ -241,92 +141,44 @@ def tournament_rank(
     )
 
 
-def process_entries(context: Context, entries: list[CycleEntry]) -> Iterator[CycleEntry]:
-    """Decide on the nominated entries and yield them in order, with their status, message and requeue reason.
+ChosenVictims = dict[int, PreemptionTarget]
+"""Workload id → victim that an entry of the cycle preempts (preemptedWorkloads)."""
 
-    Entries whose outcome was restored from the cache are only yielded. When an entry is blocked until all admitted
-    workloads are ready, later ones are not decided on yet: a caller that continues the iteration states that all are
-    ready now. The blocked entry is then yielded again, as admitted, whatever changed meanwhile (Kueue 0.19
-    scheduler.processEntry: WaitForPodsReady).
+
+class FitCheck(Enum):
+    """Result of checking whether an entry still fits after earlier ones."""
+
+    FITS = auto()
+    NO_QUOTA = auto()
+    NO_TOPOLOGY = auto()
+    """There is quota, but its topology domains are taken."""
+
+
+def process_entry(context: Context, entry: CycleEntry, chosen_victims: ChosenVictims) -> None:
+    """Decide on an entry: sets its status, message and requeue reason, and counts its usage (processEntry).
+
+    An entry that repeats a refusal is left as it is.
     """
-    chosen_victims: dict[int, PreemptionTarget] = {}
-    ordered = (
-        fair_sharing_order(context, entries) if context.config.fair_sharing else sorted_for_processing(context, entries)
-    )
-    for turn, entry in enumerate(ordered, start=1):
-        if not entry.order:
-            entry.order = turn
-            _process_entry(context, entry, chosen_victims)
-        yield entry
-        if entry.status is EntryStatus.BLOCKED:
-            entry.status = EntryStatus.ASSUMED
-            context.unready = context.blocks_admission
-            yield entry
-
-
-def sorted_for_processing(context: Context, entries: list[CycleEntry]) -> list[CycleEntry]:
-    """Sort entries: second passes, least borrowing, highest priority, oldest, the ClusterQueue's name.
-
-    With the gate PrioritizePreemptorWorkloads, those whose victims are terminating follow the second passes.
-    """
-    sorting = context.gates.priority_sorting
-    return sorted(
-        entries,
-        key=lambda entry: (
-            not entry.second_pass_round,
-            context.gates.preemptors_first and not entry.preemptor,
-            entry.assignment.borrowing_height,
-            -entry.request.priority if sorting else 0,
-            entry.request.timestamp,
-            entry.rules.name,
-        ),
-    )
-
-
-def _process_entry(context: Context, entry: CycleEntry, chosen_victims: dict[int, PreemptionTarget]) -> None:
-    """Process one entry in the steps of Kueue's processEntry."""
-    keep = context.gates.preserve_scan_progress
+    if entry.refusal is not None:
+        return
+    gates, keep = context.gates, context.gates.preserve_scan_progress
     siblings = _admitted_siblings(context, entry)
     if siblings.more_favorable is not None:
         entry.skip(messages.BETTER_VARIANT_ADMITTED, GranularReason.PENDING_EVALUATION, keep_progress=keep)
         return
-    # Without topologies the fit is only checked at the end: no earlier step depends on it.
-    early = bool(context.setup.topologies)
-    room = _check_fit(context, entry, chosen_victims) if early else FitCheck.FITS
-    deferred = False
-    if context.gates.overlap_recompute and _overlaps(entry, chosen_victims):
-        with context.without_holdings(target.holding for target in chosen_victims.values()):
-            _nominate_again(context, entry)
-        deferred = entry.assignment.mode == FlavorAssignmentMode.FIT
-        room = _check_fit(context, entry, chosen_victims) if early else FitCheck.FITS
-    elif room is FitCheck.NO_TOPOLOGY and context.gates.topology_recompute:
-        _nominate_again(context, entry)
-        room = _check_fit(context, entry, chosen_victims)
-    assignment = entry.assignment
-    if (
-        assignment.mode != FlavorAssignmentMode.FIT
-        and context.gates.fail_fast
-        and is_on_failed_node(entry.request.workload)
-    ):
+    checked, deferred = _update_assignment_if_needed(context, entry, chosen_victims)
+    workload, mode = entry.request.workload, entry.assignment.mode
+    if mode != FlavorAssignmentMode.FIT and gates.fail_fast and conditions.is_on_failed_node(workload):
         entry.status = EntryStatus.EVICTED
         return
-    if assignment.mode == FlavorAssignmentMode.NO_FIT or (
-        assignment.mode == FlavorAssignmentMode.PREEMPT and not entry.targets
-    ):
-        entry.requeue, entry.granular_reason = assignment.requeue_reasons(
-            entry.rules.groups, granular=context.gates.granular
+    if mode == FlavorAssignmentMode.NO_FIT or (mode == FlavorAssignmentMode.PREEMPT and not entry.targets):
+        entry.requeue, entry.granular_reason = entry.assignment.requeue_reasons(
+            entry.rules.groups, granular=gates.granular
         )
-        if assignment.mode == FlavorAssignmentMode.NO_FIT:
-            return
-        if not can_always_reclaim(entry.rules) or (context.gates.preemptors_first and entry.preemptor):
-            reserved = capacity_to_reserve(context.snapshot.usage, entry.rules, assignment)
-            _count_usage(context, entry, [] if entry.second_pass_round else reserved)
+        if mode == FlavorAssignmentMode.PREEMPT:
+            _reserve_capacity(context, entry)
         return
-    if (
-        assignment.mode == FlavorAssignmentMode.PREEMPT
-        and context.gates.preemption_gates
-        and entry.request.workload.gated
-    ):
+    if mode == FlavorAssignmentMode.PREEMPT and gates.preemption_gates and workload.gated:
         entry.requeue_gated()
         return
     if deferred:
@@ -336,24 +188,75 @@ def _process_entry(context: Context, entry: CycleEntry, chosen_victims: dict[int
     if _overlaps(entry, chosen_victims):
         entry.skip(messages.OVERLAPPING_TARGETS, keep_progress=keep)
         return
-    if (room if early else _check_fit(context, entry, chosen_victims)) is not FitCheck.FITS:
+    if (checked or _check_fit(context, entry, chosen_victims)) is not FitCheck.FITS:
         entry.skip(messages.NO_LONGER_FITS, keep_progress=keep)
         return
-    victims = _additional_usage(entry, chosen_victims)
-    context.exclude_victims(victims)
+    context.exclude_victims(_new_victims(entry, chosen_victims))
     chosen_victims.update({target.holding.id: target for target in entry.targets})
     _count_usage(context, entry, entry.additional_usage)
-    if assignment.mode == FlavorAssignmentMode.PREEMPT:
+    if mode == FlavorAssignmentMode.PREEMPT:
         entry.requeue_until_victims_terminated(entry.victim_count)
-        return
-    if context.unready and not entry.second_pass_round:
+    elif context.unready and not entry.second_pass_round:
         entry.requeue_blocked()
-        return
-    if siblings.less_favorable is not None:
+    elif siblings.less_favorable is not None:
         _migrate(entry, siblings.less_favorable)
-        return
+    else:
+        mark_assumed(context, entry)
+
+
+def mark_assumed(context: Context, entry: CycleEntry) -> None:
+    """Mark an entry as admitted; later ones wait for it to be ready if waitForPodsReady blocks admission."""
     entry.status = EntryStatus.ASSUMED
     context.unready = context.blocks_admission
+
+
+def _update_assignment_if_needed(
+    context: Context, entry: CycleEntry, chosen_victims: ChosenVictims
+) -> tuple[FitCheck | None, bool]:
+    """Nominate an entry again if earlier ones took its victims or topology domains (updateAssignmentIfNeeded).
+
+    Returns the result of the fit check, and True if the entry fits once the victims of others are gone. Without
+    topologies the fit is not checked (None): no step before the last one depends on it.
+    """
+    check_now = bool(context.setup.topologies)
+    checked = _check_fit(context, entry, chosen_victims) if check_now else None
+    if context.gates.overlap_recompute and _overlaps(entry, chosen_victims):
+        with context.without_holdings(target.holding for target in chosen_victims.values()):
+            _nominate_again(context, entry)
+        deferred = entry.assignment.mode == FlavorAssignmentMode.FIT
+        return _check_fit(context, entry, chosen_victims) if check_now else None, deferred
+    if checked is FitCheck.NO_TOPOLOGY and context.gates.topology_recompute:
+        _nominate_again(context, entry)
+        checked = _check_fit(context, entry, chosen_victims)
+    return checked, False
+
+
+def _reserve_capacity(context: Context, entry: CycleEntry) -> None:
+    """Keep capacity for an entry without preemption candidates (reserveCapacityForUnreclaimablePreempt)."""
+    if not can_always_reclaim(entry.rules) or (context.gates.preemptors_first and entry.preemptor):
+        reserved = capacity_to_reserve(context.snapshot.usage, entry.rules, entry.assignment)
+        _count_usage(context, entry, [] if entry.second_pass_round else reserved)
+
+
+def capacity_to_reserve(usage: UsageTree, rules: ClusterQueueConfig, assignment: Assignment) -> list[tuple[int, int]]:
+    """Return the (column, amount) pairs that a head without preemption candidates keeps from later entries.
+
+    Amounts are limited to the free nominal quota, plus the borrowing limit if the assignment borrows.
+    """
+    return [
+        (column, _reserved_amount(usage, rules, column, amount, assignment.is_borrowing))
+        for column, amount in assignment.usage.items()
+    ]
+
+
+def _reserved_amount(usage: UsageTree, rules: ClusterQueueConfig, column: int, amount: int, borrowing: bool) -> int:
+    tree = usage.tree
+    at = rules.node * tree.width + column
+    free = tree.nominal[at] - usage.usage[at]
+    if not borrowing:
+        return max(0, min(amount, free))
+    limit = tree.borrowing_limit[at]
+    return amount if limit is None else min(amount, free + limit)
 
 
 def _admitted_siblings(context: Context, entry: CycleEntry) -> Siblings:
@@ -373,23 +276,14 @@ def _migrate(entry: CycleEntry, sibling: Holding) -> None:
     entry.requeue_until_terminated(messages.pending_migration_message(entry.message), RequeueReason.PENDING_MIGRATION)
 
 
-def _overlaps(entry: CycleEntry, chosen_victims: dict[int, PreemptionTarget]) -> bool:
+def _overlaps(entry: CycleEntry, chosen_victims: ChosenVictims) -> bool:
     """True if an earlier entry of the cycle preempts one of its victims."""
     return any(target.holding.id in chosen_victims for target in entry.targets)
 
 
-class FitCheck(Enum):
-    """Result of checking whether an entry still fits after earlier ones."""
-
-    FITS = auto()
-    NO_QUOTA = auto()
-    NO_TOPOLOGY = auto()
-    """There is quota, but its topology domains are taken."""
-
-
 def _check_fit(context: Context, entry: CycleEntry, chosen_victims: Container[int]) -> FitCheck:
     """Check whether the entry fits once all victims chosen so far, and its own, are gone."""
-    victims, snapshot = _additional_usage(entry, chosen_victims), context.without_targets
+    victims, snapshot = _new_victims(entry, chosen_victims), context.without_targets
     if not victims:
         return _check_fit_in(context, snapshot, entry)
     with snapshot.revertible():
@@ -397,8 +291,8 @@ def _check_fit(context: Context, entry: CycleEntry, chosen_victims: Container[in
         return _check_fit_in(context, snapshot, entry)
 
 
-def _additional_usage(entry: CycleEntry, chosen_victims: Container[int]) -> list[Holding]:
-    """Return its victims that no earlier entry chose."""
+def _new_victims(entry: CycleEntry, chosen_victims: Container[int]) -> list[Holding]:
+    """Return the victims of an entry that no earlier entry chose."""
     return [target.holding for target in entry.targets if target.holding.id not in chosen_victims]
 
 
@@ -421,3 +315,41 @@ def _nominate_again(context: Context, entry: CycleEntry) -> None:
 def _count_usage(context: Context, entry: CycleEntry, uses: Sequence[tuple[int, int]]) -> None:
     """Add the entry's usage, or its reserved capacity, to the usage of the cycle."""
     context.add_usage(entry.rules.node, uses, entry.additional_topology_usage(context.setup.topologies))
+
+
+def issue_evictions(state: KueueState, context: Context, entry: CycleEntry) -> Iterator[Preempt | Evict]:
+    """Yield the evictions that an entry needs (issuePreemptions, issueMigration, handleFailedTASReplacement).
+
+    Skips victims that are gone, terminating or already evicted in this state.
+    """
+    workload, asked = entry.request.workload, state.evictions_in_flight
+    if entry.status is EntryStatus.EVICTED:
+        # No replacement for a failed node was found, and the workload must not wait for one.
+        message = messages.no_replacement_message(workload.unhealthy_nodes)
+        yield Evict(workload.key, conditions.NODE_FAILURES, message, entry.message)
+        return
+    sibling = entry.migrating_sibling
+    if sibling is not None and not sibling.evicted and sibling.id not in asked:
+        asked.add(sibling.id)
+        yield Evict(sibling.key, conditions.FLAVOR_MIGRATION, messages.migration_message(workload))
+    if entry.requeue is not RequeueReason.PENDING_PREEMPTION or entry.refusal is not None:
+        return
+    for target in entry.targets:
+        victim = target.holding
+        gone = not isinstance(state.workload_index.records[victim.id], Holding)
+        if target.rule is not None and not gone and not victim.evicted and victim.id not in asked:
+            asked.add(victim.id)
+            path = state.setup.queues[victim.cluster_queue].path_text
+            message = messages.preempted_message(workload, target.rule, entry.rules.path_text, path)
+            traces = context.search_traces
+            choice = trace_of_victim(traces, entry.request, entry.targets, victim) if traces is not None else None
+            yield Preempt(victim.key, workload.key, target.rule, message, choice)
+
+
+def assume(state: KueueState, entry: CycleEntry) -> Admit:
+    """Count the usage of an admitted entry in the state and return its admission (admit, assumeWorkload)."""
+    admission = entry.assignment.admission(entry.rules.name, state.setup.topologies)
+    assume_admission(state, entry.request, admission)
+    tried = attempts_text((result.pod_set.name, result.searches) for result in entry.assignment.pod_sets)
+    replaces = entry.replaced_slice.key if entry.replaced_slice is not None else ""
+    return Admit(entry.request.workload.key, admission, entry.assignment.is_borrowing, tried, replaces)

@@ -42,6 +42,7 @@ from gpuconsole.scheduling.kueue.entry import CycleEntry
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.preemption import PreemptionSearch, find_targets
 from gpuconsole.scheduling.kueue.quota_tree import UsageTree
+from gpuconsole.scheduling.kueue.requeue import requeue_observed, set_preemptors
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals, has_head, skip_idle_cycles
 from gpuconsole.scheduling.kueue.state import COHORT, FlavorScanProgress, KueueState, ObservedWorkloads, SecondPass
 from gpuconsole.scheduling.kueue.topology.layout import UsageChanges
@@ -51,8 +52,6 @@ from gpuconsole.scheduling.kueue.workloads import (
     backoff_ended,
     has_second_pass_due,
     remove_workload,
-    requeue_observed,
-    set_preemptors,
 )
 
 

@@ -11,14 +11,14 @@ from functools import cache
 from msgspec import Struct, field
 
 from gpuconsole.model.clock import Time
-from gpuconsole.model.events import AdmissionDecision, Refuse
+from gpuconsole.model.events import Refuse
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import ResumePosition
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
 from gpuconsole.scheduling.kueue.cluster_queue_status import CompiledConfig, ConfigObjects
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot, Gates, NominationCache, UsageKey
-from gpuconsole.scheduling.kueue.entry import CycleEntry
+from gpuconsole.scheduling.kueue.entry import CycleEntry, CycleResult
 from gpuconsole.scheduling.kueue.messages import GranularReason
 from gpuconsole.scheduling.kueue.nomination_cache import QuotaShortage
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
@@ -257,7 +257,7 @@ class KueueState:
         """LocalQueue → time of its next usage sample."""
         self.observed: ObservedWorkloads | None = None
         """Workloads whose pending reason must be kept exact; None = all."""
-        self.open_cycle: Iterator[tuple[list[AdmissionDecision], bool]] | None = None
+        self.open_cycle: Iterator[CycleResult] | None = None
         """Cycle that waits for admitted workloads to be ready; a fork drops it and requeues its heads."""
         self.in_flight: set[int] = set()
         """Ids of the heads that an open cycle has not requeued."""
@@ -357,6 +357,11 @@ class KueueState:
         sites = TasUsage(self.setup.topologies)
         sites.apply_changes([(node, amounts, 1) for node, amounts in self.non_tas_pods.used.items()])
         return CycleSnapshot(UsageTree(self.setup.tree), sites)
+
+    def is_observed(self, request: WorkloadRequest) -> bool:
+        """True if the workload's pending reason must be kept exact."""
+        observed = self.observed
+        return observed is None or request.id >= observed.first_id or request.id in observed.ids
 
     def is_still_pending(self, request: WorkloadRequest) -> bool:
         """True if the workload of a head is still pending in the same ClusterQueue."""

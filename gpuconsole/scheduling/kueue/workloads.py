@@ -2,31 +2,24 @@
 
 Kueue 0.19 pkg/cache/queue/manager.go, pkg/cache/scheduler/cache.go and the workload controller's event handlers.
 
-A head that a cycle did not admit returns to its queue with a refusal, and with the position from which its search for
-flavors continues (`requeue_entry`, `refusal_of`; scheduler.requeueAndUpdate, lastAssignmentOutdated).
-
 A workload that holds quota but needs a topology assignment later, or lost a node, gets a second pass: after a
 ProvisioningRequest has provisioned the nodes, or after the failure. Failed attempts are repeated with growing delays;
 the quota stays reserved (`schedule_second_pass`, `take_due_second_passes`; second_pass_queue.go,
 workload.NeedsSecondPass).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.events import KeepWaiting, Refuse
+from gpuconsole.model.events import Refuse
 from gpuconsole.model.resources import EMPTY
 from gpuconsole.model.workloads import Admission, Workload
-from gpuconsole.scheduling.kueue import afs_charges, messages
+from gpuconsole.scheduling.kueue import afs_charges
 from gpuconsole.scheduling.kueue.admissibility import queue_inadmissible_reason
-from gpuconsole.scheduling.kueue.assignment import FlavorAssignmentMode, ResumePosition
-from gpuconsole.scheduling.kueue.cluster_queue import RequeueReason
 from gpuconsole.scheduling.kueue.conditions import EVICTED, INADMISSIBLE, QUOTA_RESERVED, REQUEUED, needs_second_pass
 from gpuconsole.scheduling.kueue.dra.charges import NO_CHARGES, ChargeRefusal, Charges, device_charges, needs_devices
-from gpuconsole.scheduling.kueue.entry import CycleEntry, EntryStatus
-from gpuconsole.scheduling.kueue.messages import PENDING, WAITING
 from gpuconsole.scheduling.kueue.pod_resources import (
     Holding,
     TopologyUsage,
@@ -37,7 +30,7 @@ from gpuconsole.scheduling.kueue.pod_resources import (
     queue_timestamp,
     reserved_at,
 )
-from gpuconsole.scheduling.kueue.state import FlavorScanProgress, KueueState, SecondPass
+from gpuconsole.scheduling.kueue.state import KueueState, SecondPass
 
 _MAX_SECOND_PASS_DELAY = 30 * SECOND
 
@@ -377,125 +370,3 @@ def _drop_quota(state: KueueState, number: int) -> None:
             state.mark_holdings_changed(old.cluster_queue)
             state.bump_generation(old.cluster_queue)
             state.mark_tree_of_workload_due(old.workload)
-
-
-def resume_position(state: KueueState, request: WorkloadRequest) -> ResumePosition | None:
-    """Return the position from which the search for flavors continues; None to start from the first flavor."""
-    last = state.progress.get(request.id)
-    if last is None:
-        return None
-    generation = state.generations.get(request.cluster_queue, 0)
-    preserve = state.gates.preserve_scan_progress
-    outdated = last.is_outdated(generation, state.cycles, _progress_hash(state, request), preserve=preserve)
-    return None if outdated else last.resume
-
-
-def requeue_entry(state: KueueState, entry: CycleEntry) -> bool:
-    """Requeue an entry; True if it is inadmissible now.
-
-    An entry in its second pass keeps its quota, and its next attempt is scheduled.
-    """
-    request = entry.request
-    if entry.second_pass_round:
-        schedule_second_pass(state, request.id, request.workload, entry.second_pass_round)
-        return False
-    if entry.status is not EntryStatus.NOT_NOMINATED and entry.requeue is RequeueReason.GENERIC:
-        entry.requeue = RequeueReason.FAILED_AFTER_NOMINATION
-    if entry.resume is None:
-        state.progress.pop(request.id, None)
-    else:
-        generation = state.generations.get(request.cluster_queue, 0)
-        state.progress[request.id] = FlavorScanProgress(
-            entry.resume, generation, state.cycles, _progress_hash(state, request)
-        )
-    request = _current_request(state, request)
-    queue = state.workload_index.queue(request.cluster_queue)
-    woken = request.cluster_queue in state.woken_in_flight
-    ready, more = backoff_ended(request.workload, state.now), entry.resume is not None or woken
-    queue.requeue(request, entry.requeue, ready=ready, more_flavors=more, granular=entry.granular_reason.value)
-    return queue.is_inadmissible(request.id)
-
-
-def requeue_observed(state: KueueState, refused: Iterable[str], tried_again: Iterable[str]) -> None:
-    """Requeue heads as another scheduler did: refused ones become inadmissible with their equivalence class.
-
-    Those to be tried again stay admissible whatever their class is. In a StrictFIFO queue none is inadmissible.
-    """
-    again = list(_queued_requests(state, tried_again))
-    for request in _queued_requests(state, refused):
-        queue = state.workload_index.queue(request.cluster_queue)
-        if _has_flavors_left(state, request):
-            again.append(request)
-        elif not queue.is_strict:
-            queue.mark_inadmissible(request)
-            if queue.uses_scheduling_hash:
-                condition = request.workload.condition(QUOTA_RESERVED)
-                queue.mark_classes_inadmissible(
-                    [(request, condition.reason if condition is not None and state.gates.granular else "")]
-                )
-    for request in again:
-        queue = state.workload_index.queue(request.cluster_queue)
-        if queue.is_inadmissible(request.id) and backoff_ended(request.workload, state.now):
-            queue.push_from_local_queue(request)
-
-
-def _has_flavors_left(state: KueueState, request: WorkloadRequest) -> bool:
-    """True if a refusal names only some flavors of the ClusterQueue and the search may start again repeatedly.
-
-    The next cycles try the other flavors. With one pod set that takes moments; with several, one may start again
-    whenever another reaches its last flavor, and the workload stays the head meanwhile.
-    """
-    condition = request.workload.condition(QUOTA_RESERVED)
-    named = (
-        set(messages.flavors_in(condition.message)) if condition is not None and len(request.pod_sets) > 1 else set()
-    )
-    rules = state.setup.queues[request.cluster_queue]
-    return bool(named) and any(flavor not in named for flavor, _ in rules.queue.quotas())
-
-
-def set_preemptors(state: KueueState, preemptors: Iterable[str]) -> None:
-    """Keep workloads whose victims are terminating at the head; the last one of each ClusterQueue counts."""
-    for request in _queued_requests(state, preemptors):
-        state.workload_index.queue(request.cluster_queue).set_sticky(request)
-
-
-def _queued_requests(state: KueueState, workloads: Iterable[str]) -> Iterator[WorkloadRequest]:
-    records = (state.workload_index.get(key) for key in workloads)
-    return (record for record in records if isinstance(record, WorkloadRequest))
-
-
-def _current_request(state: KueueState, request: WorkloadRequest) -> WorkloadRequest:
-    """Return the current request of a head, which may have changed while the cycle waited."""
-    record = state.workload_index.records[request.id]
-    return record if isinstance(record, WorkloadRequest) else request
-
-
-def refusal_of(state: KueueState, entry: CycleEntry) -> Refuse | KeepWaiting:
-    """Return the refusal of an entry; one that already has quota and only lacks a topology assignment keeps it."""
-    workload = entry.request.workload
-    if entry.second_pass_round:
-        return KeepWaiting(workload.key, entry.message)
-    return Refuse(
-        workload.key,
-        entry.message,
-        entry.granular_reason.value
-        if state.gates.granular
-        else WAITING
-        if entry.status is EntryStatus.BLOCKED
-        else PENDING,
-        entry.requeue.value,
-        skipped_preemption=entry.status is EntryStatus.SKIPPED
-        and entry.assignment.mode == FlavorAssignmentMode.PREEMPT,
-        requests=entry.request.resource_requests,
-        gated=entry.status is EntryStatus.GATED,
-    )
-
-
-def is_message_only(answer: Refuse | KeepWaiting) -> bool:
-    """True if the refusal changes only the workload's pending reason."""
-    return isinstance(answer, Refuse) and not (answer.requeued or answer.gated)
-
-
-def _progress_hash(state: KueueState, request: WorkloadRequest) -> bytes:
-    """Return the scheduling hash that search progress depends on; empty while hashing is off."""
-    return request.scheduling_hash if state.gates.hashing else b""

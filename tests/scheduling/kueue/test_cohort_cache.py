@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from gpuconsole.model.events import AdmissionDecision, Preempt, PreemptionRule, Refuse
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, ClusterQueuePreemption, Quota
-from gpuconsole.scheduling.kueue import conditions, nomination_cache
+from gpuconsole.scheduling.kueue import conditions, nomination, nomination_cache
 from gpuconsole.scheduling.kueue import context as cycle_context
-from gpuconsole.scheduling.kueue import processing as nomination
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.test_preemption_upper_bound import members
 from tests.support.kueue_cluster import ANY, LOWER, World, cohort, queue, workload

@@ -17,8 +17,8 @@ from gpuconsole.model.queues import (
 )
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.nomination import compute_nomination
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
-from gpuconsole.scheduling.kueue.processing import compute_nomination
 from gpuconsole.scheduling.kueue.session import KueueSession
 from tests.support.kueue_cluster import ANY, GPU, LOWER, NEVER, World, cohort, pods, queue, workload
 

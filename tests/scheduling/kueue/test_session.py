@@ -15,7 +15,7 @@ from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue import scheduler as cycle
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import CycleEntry
-from gpuconsole.scheduling.kueue.processing import process_entries
+from gpuconsole.scheduling.kueue.processing import in_processing_order
 from gpuconsole.scheduling.kueue.session import SessionState
 from tests.support.kueue_cluster import GPU, LOWER, World, admitted, cohort, pods, queue, refused, workload
 
@@ -51,11 +51,11 @@ def test_whoever_gets_quota_in_a_cycle_is_nobody_s_victim_in_it(monkeypatch: pyt
     seen: list[list[str]] = []
 
     def watched(context: Context, entries: list[CycleEntry]) -> Iterator[CycleEntry]:
-        for entry in process_entries(context, entries):
+        for entry in in_processing_order(context, entries):
             yield entry
             seen.append([holding.key for name in ("a", "b") for holding in context.held_by(name)])
 
-    monkeypatch.setattr(cycle, "process_entries", watched)
+    monkeypatch.setattr(cycle, "in_processing_order", watched)
     assert admitted(world.cycle()) == ["x", "y"]
     assert seen == [["team/old"], ["team/old"]]
 

@@ -31,6 +31,11 @@ class PreemptionTarget(Struct, frozen=True):
     rule: PreemptionRule | None
 
 
+def can_always_reclaim(rules: ClusterQueueConfig) -> bool:
+    """True if the queue may reclaim from any workload, so that no capacity needs to be reserved (CanAlwaysReclaim)."""
+    return rules.queue.preemption.reclaim_within_cohort == PreemptionPolicy.ANY
+
+
 class PreemptionSearch:
     """Input of a search for victims: the preemptor's request, its (column, amount) pairs, the columns to free."""
 
