@@ -51,6 +51,7 @@ from tests.support.kueue_cluster import LOWER, cohort, pods, queue, quota, workl
 from tests.support.snapshots import A100, ORG, ORG_QUEUES, START, cluster_queue, running, unseen, waiting, world
 
 TEXT = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, "
+STOPPED = "ClusterQueue cq-research is stopped"
 RLHF = waiting("rlhf-2", "research/lq", 6, TEXT + "4 more needed", minutes_ago=12, priority=500)
 
 
@@ -138,6 +139,17 @@ def test_a_text_that_the_cluster_has_overtaken_stands_beside_what_is_true_now() 
         "engine, 0s old: fits",
         f"Kueue, at most 12m old: quota: {TEXT}4 more needed",
     ]
+
+
+def test_a_queue_that_was_resumed_since_kueues_message_is_tried() -> None:
+    snapshot = world([*ORG, replace(RLHF, conditions=waiting("x", "research/lq", 6, STOPPED).conditions)])
+    answer = why(snapshot, rehearsal_on(snapshot, DEFAULT), "research/rlhf-2")
+    assert (answer.code, answer.explanation.headline) == (
+        PendingReason.QUOTA,
+        "rlhf-2 needs 6 GPUs; cohort org-cohort has 4 GPUs of a100 available.",
+    )
+    assert list(evidence_lines(answer, START))[1] == (f"Kueue, at most 0s old: queue-stopped (out of date): {STOPPED}")
+    assert why(snapshot, None, "research/rlhf-2").code is PendingReason.QUEUE_STOPPED
 
 
 def test_a_borrowing_limit_is_where_it_ends_if_the_cohort_has_more() -> None:

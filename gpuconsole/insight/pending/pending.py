@@ -5,7 +5,7 @@ It is read from the objects and messages of a Snapshot (`explain`); `why` adds a
 whole slices, and the scheduling gate of the remaining pods is never removed (kueue#15277).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -107,16 +107,21 @@ class EngineVerdict(Struct, frozen=True):
     text: str = ""
 
 
-def explain(snapshot: Snapshot, key: str, verdict: EngineVerdict | None = None) -> PendingExplanation:
+Attempt = Callable[[str], EngineVerdict | None]
+"""Admission attempt for the workload of a key; returns None if it is in no active queue."""
+
+
+def explain(snapshot: Snapshot, key: str, attempt: Attempt | None = None) -> PendingExplanation:
     """Explain a workload (`ns/name`), a job (`Kind/ns/name`) or a pod (`ns/name`).
 
     The current state of the objects takes precedence over older messages of a scheduler: a queue that was stopped since
-    takes precedence over a message about quota. A `verdict` replaces Kueue's message. An unknown key gives code
+    takes precedence over a message about quota. An `attempt` replaces Kueue's message; it is made only for a pending
+    workload in an active queue, if all objects that its result depends on are visible. An unknown key gives code
     `other`.
     """
     workload = workload_of(snapshot, key)
     if workload is not None:
-        return _explain_workload(snapshot, workload, verdict)
+        return _explain_workload(snapshot, workload, attempt)
     pods = [pod for pod in snapshot.pods.all() if key in (pod.job, pod.key)]
     job = snapshot.jobs.get(key)
     refused = explain_refused(snapshot, key, job, pods) if job is not None else None
@@ -153,12 +158,12 @@ def workload_of(snapshot: Snapshot, key: str) -> Workload | None:
     return workload
 
 
-def _explain_workload(snapshot: Snapshot, workload: Workload, verdict: EngineVerdict | None) -> PendingExplanation:
+def _explain_workload(snapshot: Snapshot, workload: Workload, attempt: Attempt | None) -> PendingExplanation:
     if workload.finished:
         return _explain_finished(workload)
     if workload.reserved:
         return _explain_reserved(snapshot, workload)
-    return _explain_waiting(snapshot, workload, verdict)
+    return _explain_waiting(snapshot, workload, attempt)
 
 
 def _explain_finished(workload: Workload) -> PendingExplanation:
@@ -281,15 +286,16 @@ def _part_placed(workload: Workload, gated: PendingExplanation) -> PendingExplan
     return None
 
 
-def _explain_waiting(snapshot: Snapshot, workload: Workload, verdict: EngineVerdict | None) -> PendingExplanation:
+def _explain_waiting(snapshot: Snapshot, workload: Workload, attempt: Attempt | None) -> PendingExplanation:
     local_queue = snapshot.local_queues.get(workload.local_queue)
     queue = snapshot.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
     refused = workload.condition("QuotaReserved")
     text = refused.message if refused is not None and not refused.status else ""
-    judged = verdict.text if verdict is not None else text
-    reasons = read_kueue(judged) if judged else ()
     lacking = missing_for_admission(snapshot)
     code = _obstacle(snapshot, workload)
+    verdict = attempt(workload.key) if attempt is not None and code is None and not lacking else None
+    judged = verdict.text if verdict is not None else text
+    reasons = read_kueue(judged) if judged else ()
     if code is None:
         code = verdict.code if verdict is not None else _code(workload, reasons, queue)
         code = PendingReason.UNSEEN if lacking and code in _UNEXPLAINED else code

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.data_gaps import missing_for_admission
 from gpuconsole.insight.index.demand import FlavorResource, held
-from gpuconsole.insight.pending.pending import EngineVerdict, explain, resource_groups, workload_of
+from gpuconsole.insight.pending.pending import EngineVerdict, explain, resource_groups
 from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason, code_of, dominant, read_kueue
 from gpuconsole.insight.pending.shortage import (
     KUEUE,
@@ -141,15 +141,6 @@ _RUNS = (
 _HELPLESS = (*_RUNS, PendingReason.BACKOFF)
 _FOR_GOOD = (PendingReason.TOPOLOGY, PendingReason.FLAVOR_MISMATCH, PendingReason.EXCEEDS_MAX)
 """Reasons that may be permanent; quota within the queue's maximum capacity is freed when other workloads end."""
-_OUTSIDE = (
-    *_HELPLESS,
-    PendingReason.DEACTIVATED,
-    PendingReason.QUEUE_STOPPED,
-    PendingReason.QUEUE_INACTIVE,
-    PendingReason.QUEUE_MISSING,
-    PendingReason.UNSEEN,
-)
-"""Reasons that the objects themselves show, so that no admission attempt is needed."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -241,8 +232,8 @@ def why(
     snapshot: Snapshot, rehearsal: AdmissionSimulator | None, key: str, simulating: Simulating | None = None
 ) -> WhyPending:
     """Return the answer for a workload, a job or a pod (see `explain`). Mutates nothing."""
-    explanation = explain(snapshot, key)
-    workload = workload_of(snapshot, key)
+    attempt = AdmissionAttempt(rehearsal) if rehearsal is not None else None
+    explanation = explain(snapshot, key, attempt)
     if explanation.code in PLACES and simulating is not None and len(snapshot.pod_disruption_budgets):
         kept = kept_by_budget(simulating(), explanation)
         if kept is not None:
@@ -251,27 +242,53 @@ def why(
             return WhyPending(explanation=kept, evidence=(engine, _shown(snapshot, explanation)))
     if explanation.code is PendingReason.NOT_WAITING and len(snapshot.pod_disruption_budgets):
         explanation = replace(explanation, lines=(*explanation.lines, *keeping_drained(snapshot, explanation.subject)))
-    untried = explanation.code in _OUTSIDE or missing_for_admission(snapshot)
-    if workload is None or rehearsal is None or untried or workload.reserved:
+    if rehearsal is None or attempt is None or attempt.entry is None:
         # For a job without a Workload the limits of its queue take precedence over an older message.
-        never = workload is None and explanation.code is PendingReason.EXCEEDS_MAX
+        never = explanation.code is PendingReason.EXCEEDS_MAX and explanation.subject not in snapshot.workloads
         return WhyPending(explanation=explanation, never=never, evidence=(_shown(snapshot, explanation),))
-    entry = examined(rehearsal, workload.key)
-    if entry is None:
-        return WhyPending(explanation=explanation, evidence=(_shown(snapshot, explanation),))
-    head = _head(rehearsal, entry)
-    judged = explain(snapshot, key, _verdict(entry, head))
-    never = judged.code in _FOR_GOOD and _never(snapshot, rehearsal, workload, simulating)
+    entry = attempt.entry
+    never = explanation.code in _FOR_GOOD and _never(snapshot, rehearsal, entry.request.workload, simulating)
     return WhyPending(
-        explanation=_for_good(judged)
-        if never
-        else _behind(judged, head, asleep=_is_inadmissible(rehearsal, workload.key)),
+        explanation=_for_good(explanation) if never else _behind(explanation, attempt),
         never=never,
-        head=head,
+        head=attempt.head,
         considered=tuple(considered(entry)),
         rooms=quota_breakdowns(snapshot, rehearsal.session, entry),
-        evidence=tuple(_evidence(snapshot, entry, explanation)),
+        evidence=tuple(_evidence(snapshot, attempt.code, entry, explanation)),
     )
+
+
+class AdmissionAttempt:
+    """The engine's attempt to admit a workload as the head of its queue, made if an explanation needs it. Mutable."""
+
+    def __init__(self, rehearsal: AdmissionSimulator) -> None:
+        self.session = rehearsal.session
+        self.rehearsal = rehearsal
+        self.entry: CycleEntry | None = None
+        self.code = PendingReason.NOT_WAITING
+        """Dominant reason code of the entry."""
+        self.head = ""
+        """The head of its queue in the next cycle; empty if that is the workload itself or there is none."""
+
+    def __call__(self, key: str) -> EngineVerdict | None:
+        """Return the verdict: code `queued` if it would be admitted, now or after the head of the queue."""
+        entry = self.entry = examined(self.rehearsal, key)
+        if entry is None:
+            return None
+        waiting = self.session.pending_workloads(entry.rules.name)
+        first = next((place.workload.key for place in waiting if not place.inadmissible), "")
+        self.head = "" if first == key else first
+        self.code = dominant_blocker(entry)
+        turn = self.code is PendingReason.NOT_WAITING or (
+            bool(self.head) and self.code in (PendingReason.WAITING_FOR_VICTIMS, PendingReason.CONTENTION)
+        )
+        return EngineVerdict(PendingReason.QUEUED) if turn else EngineVerdict(self.code, entry.message)
+
+    @property
+    def is_inadmissible(self) -> bool:
+        """True if the workload is inadmissible and no event that requeues inadmissible workloads has happened."""
+        known = self.entry is not None and self.session.is_inadmissible(self.entry.request.workload.key)
+        return known and not self.session.has_requeue_due
 
 
 def unblocking(
@@ -306,42 +323,21 @@ def _searches(
         yield from placement_suggestion_steps(simulating(), answer.subject)
 
 
-def _verdict(entry: CycleEntry, head: str) -> EngineVerdict:
-    """Return the engine's verdict: code `queued` if it would admit the workload, now or after the head of the queue."""
-    code = dominant_blocker(entry)
-    turn = code is PendingReason.NOT_WAITING or (
-        bool(head) and code in (PendingReason.WAITING_FOR_VICTIMS, PendingReason.CONTENTION)
-    )
-    return EngineVerdict(PendingReason.QUEUED) if turn else EngineVerdict(code, entry.message)
-
-
-def _head(rehearsal: AdmissionSimulator, entry: CycleEntry) -> str:
-    """Return the head of its queue in the next cycle; empty if that is the workload itself or there is none."""
-    waiting = rehearsal.session.pending_workloads(entry.rules.name)
-    first = next((place.workload.key for place in waiting if not place.inadmissible), "")
-    return "" if first == entry.request.workload.key else first
-
-
-def _is_inadmissible(rehearsal: AdmissionSimulator, key: str) -> bool:
-    """True if the workload is inadmissible and no event that requeues inadmissible workloads has happened."""
-    return rehearsal.session.is_inadmissible(key) and not rehearsal.session.has_requeue_due
-
-
-def _behind(judged: PendingExplanation, head: str, *, asleep: bool) -> PendingExplanation:
+def _behind(judged: PendingExplanation, attempt: AdmissionAttempt) -> PendingExplanation:
     """Add the position in the queue and the head to the headline of a queued workload."""
     if judged.code is not PendingReason.QUEUED:
         return judged
-    if asleep:
+    if attempt.is_inadmissible:
         # For example, work of another cohort freed nodes that both use: Kueue requeues only that cohort tree.
         when = "until a workload of its cohort tree ends, or a queue, flavor or node changes"
         return replace(judged, headline=f"Fits now, but is inadmissible in {judged.queue} {when}.")
-    if not head:
+    if not attempt.head:
         return replace(judged, headline=f"Fits: {judged.queue} admits it in its next scheduling cycle.")
     place = judged.position
     where = (
         f"position {place.in_cluster_queue} of {place.of_cluster_queue} in" if place is not None else "behind others in"
     )
-    return replace(judged, headline=f"Queued, {where} {judged.queue}; the head of the queue is {head}.")
+    return replace(judged, headline=f"Queued, {where} {judged.queue}; the head of the queue is {attempt.head}.")
 
 
 def _never(
@@ -367,9 +363,10 @@ def _for_good(judged: PendingExplanation) -> PendingExplanation:
     return replace(judged, headline=f"{headline}: waiting does not help.")
 
 
-def _evidence(snapshot: Snapshot, entry: CycleEntry, explanation: PendingExplanation) -> Iterator[Evidence]:
-    text = entry.message or "fits"
-    yield Evidence(source=ENGINE, code=dominant_blocker(entry), text=text, since=snapshot.time)
+def _evidence(
+    snapshot: Snapshot, code: PendingReason, entry: CycleEntry, explanation: PendingExplanation
+) -> Iterator[Evidence]:
+    yield Evidence(source=ENGINE, code=code, text=entry.message or "fits", since=snapshot.time)
     if explanation.text:
         queue = entry.rules.queue
         code = dominant(read_kueue(explanation.text), resource_groups(queue))
