@@ -6,6 +6,7 @@ of why, eta, risk, plan, what-if and fair shares about bundled and about random 
 random tenth of the scenarios and simulations, by `--seed`; a simulation is made again by the seed that is printed.
 """
 
+import math
 import sys
 import time
 from argparse import ArgumentParser
@@ -88,6 +89,8 @@ GATES = (
 )
 """Gates that change which decisions depend on which; a random simulation inverts some."""
 
+PROGRESS = 60
+"""Seconds between two lines that tell how far it is."""
 SHOWN = 300
 """Characters of a decision in the report of a difference."""
 DECIDED = (
@@ -432,31 +435,45 @@ def count_decisions(found: Decision) -> int:
     return 0
 
 
+def compare_all(comparison: Comparison, cases: Iterable[Case]) -> None:
+    """Compare the cases; tells on stderr, once a minute, how far it is."""
+    told = time.monotonic()
+    for case in cases:
+        comparison.compare(case)
+        if time.monotonic() - told > PROGRESS:
+            told = time.monotonic()
+            number, differences = comparison.cases.total(), len(comparison.differences)
+            print(f"{number:,} cases, {differences} differences; last: {case.group}, {case.name}", file=sys.stderr)
+
+
 def main() -> int:
     parser = ArgumentParser(prog="python -m tests.tools.caches", description=__doc__)
     parser.add_argument("--simulations", type=int, default=2000, metavar="N", help="random simulations (default 2,000)")
     parser.add_argument(
-        "--answers", type=int, default=60, metavar="N", help="random clusters with answers (default 60)"
+        "--answers", type=int, default=60, metavar="N", help="random clusters for analyses (default 60)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="first seed, and seed of the chosen part")
     parser.add_argument("--part", type=float, default=1.0, metavar="X", help="compare only this part of everything")
+    parser.add_argument("--cache", action="append", choices=[one.value for one in KueueCache], help="only these caches")
     parser.add_argument("--show", type=int, default=20, metavar="N", help="print at most N differences")
     options = parser.parse_args()
-    comparison = Comparison()
-    seeds = range(options.seed, options.seed + max(1, round(options.part * options.simulations)))
-    asked = range(options.seed, options.seed + max(1, round(options.part * options.answers)))
-    fixtures = FIXTURES if options.part == 1 else FIXTURES[:1]
-    print(f"random simulations: seeds {seeds[0]} to {seeds[-1]}; random clusters: seeds {asked[0]} to {asked[-1]}")
+    comparison = Comparison([one for one in KueueCache if not options.cache or one.value in options.cache])
+    seeds = range(options.seed, options.seed + math.ceil(options.part * options.simulations))
+    asked = range(options.seed, options.seed + math.ceil(options.part * options.answers))
+    print(f"random simulations: seeds {_span(seeds)}; random clusters for analyses: seeds {_span(asked)}", flush=True)
     if CONFORMANCE is None or not (CONFORMANCE / SCENARIOS[0]).is_dir():
         print("no conformance data beside the project: no scenarios were compared", file=sys.stderr)
     else:
-        for case in scenario_cases(CONFORMANCE, Random(options.seed), options.part):
-            comparison.compare(case)
-    for case in (*simulation_cases(seeds), *answer_cases(asked, fixtures)):
-        comparison.compare(case)
+        compare_all(comparison, scenario_cases(CONFORMANCE, Random(options.seed), options.part))
+    compare_all(comparison, simulation_cases(seeds))
+    compare_all(comparison, answer_cases(asked, FIXTURES if options.part == 1 else FIXTURES[:1]))
     for line in (*comparison.lines(), *comparison.differences[: options.show]):
         print(line)
     return int(bool(comparison.differences))
+
+
+def _span(seeds: range) -> str:
+    return f"{seeds[0]} to {seeds[-1]}" if seeds else "none"
 
 
 if __name__ == "__main__":
