@@ -90,7 +90,8 @@ class HistoryPipeline:
     def _evaluate(self, events: Sequence[Event], now: Time, seen: Visibility) -> None:
         is_first = self._consumers is None
         consumers = self._consumers if self._consumers is not None else self._begin(events, now)
-        state, costs, sampler, changes = consumers
+        costs, sampler, changes = consumers
+        state = costs.state
         state.seen = seen
         policy = self._policy()
         if policy is not self._recorded_policy:
@@ -107,7 +108,6 @@ class HistoryPipeline:
             while due <= reached:
                 self._sample(state, sampler, due)
                 due += interval
-            state.apply(event)
             costs.note(event)
             if event.time >= self._begun:
                 sampler.note(event)
@@ -138,7 +138,6 @@ class HistoryPipeline:
         time = min((event.time for event in events if not isinstance(event, HistoryEvent)), default=now)
         self._begun = time
         self._consumers = _Consumers(
-            ClusterState(time),
             CostAllocator(Snapshot(time, 0, {}, ()), self._prices, self._labels),
             SeriesSampler(),
             ChangeLogWriter(ClusterState()),
@@ -156,8 +155,8 @@ class HistoryPipeline:
 class _Consumers(NamedTuple):
     """What evaluates the events of a recording."""
 
-    state: ClusterState
     costs: CostAllocator
+    """Its state is also the one that is sampled."""
     sampler: SeriesSampler
     changes: ChangeLogWriter
 

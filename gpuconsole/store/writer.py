@@ -413,11 +413,9 @@ class Writer:
         db.execute(_SESSION, values)
 
     def _write_costs(self, costs: Sequence[CostHour], today: int) -> None:
-        rows = []
         for one in costs:
             number = cost_id(self.recording, one.hour // HOUR, self._owner(one.owner, one.hour // HOUR, today))
-            rows.append((number, *(getattr(one, amount) for amount in AMOUNTS)))
-        self._db.executemany(_COST, rows)
+            self._db.execute(_COST, (number, *[getattr(one, amount) for amount in AMOUNTS]))
 
     def _owner(self, owner: CostOwner, hour: int, today: int) -> int:
         """Number of an owner in its recording. One that had no costs in the two hours before may get a new number."""

@@ -218,18 +218,32 @@ class _Run:
 class _Account:
     """Bookings of one CostOwner in the current hour, and what of it can still be lost. Mutable."""
 
-    __slots__ = ("current", "nodes", "owner", "runs", "sums")
+    __slots__ = ("current", "nodes", "owner", "runs", "shares", "sums")
 
     def __init__(self, owner: CostOwner) -> None:
         self.owner = owner
-        self.sums = [0.0] * len(COST_AMOUNTS)
-        """Booked in the current hour and not drained."""
+        self.sums: list[float] | None = None
+        """Booked in the current hour and not drained; None without a booking."""
         self.current = [0.0, 0.0, 0.0]
         """Booked in the current hour and drained: GPU-seconds, used and underutilized USD that can be lost."""
         self.runs: list[_Run] = []
         """Earlier hours."""
-        self.nodes: dict[str, None] = {}
-        """Nodes on which it has a share."""
+        self.shares = 0
+        """Number of nodes on which it has a share."""
+        self.nodes: list[str] = []
+        """Names of these nodes, only of a workload: the idle account of a big cluster has thousands."""
+
+    def enter(self, node: str) -> None:
+        """Note that it has a share of a node."""
+        self.shares += 1
+        if self.owner.kind is CostKind.WORKLOAD:
+            self.nodes.append(node)
+
+    def leave(self, node: str) -> None:
+        """Note that it has no share of a node any more."""
+        self.shares -= 1
+        if self.owner.kind is CostKind.WORKLOAD:
+            self.nodes.remove(node)
 
     def close(self, hour: Time) -> None:
         """Move the current hour to the earlier ones."""
@@ -291,10 +305,11 @@ class CostAllocator:
 
     def __init__(self, snapshot: Snapshot, prices: Prices, labels: CostLabels = DEFAULT_LABELS) -> None:
         self._prices, self._labels = prices, labels
-        self._state = ClusterState.of(snapshot, ())
+        self.state = ClusterState.of(snapshot, ())
+        """The cluster after the events that were noted; only `note` applies events."""
         self._time = snapshot.time
         self._hour = snapshot.time // HOUR * HOUR
-        self._counter = DeviceCounter.of_state(self._state)
+        self._counter = DeviceCounter.of_state(self.state)
         self._devices: Mapping[str, int] | None = None
         """Node → number of GPUs that it offers by DRA; None after a change."""
         self._machines: dict[str, tuple[str, ProvisionedInstance]] = {}
@@ -339,12 +354,11 @@ class CostAllocator:
             case HistoryEvent():
                 if event.lost_gpu_seconds > 0 and event.what is not HistoryEventKind.PREEMPTED:
                     self._lose(event)
-                return
             case Applied(_, obj):
-                self._change(self._state.get(type(obj), obj.key), obj)
+                self._change(self.state.get(type(obj), obj.key), obj)
             case Deleted(_, table, key):
-                self._delete(self._state.table(table).get(key))
-        self._state.apply(event)
+                self._delete(self.state.table(table).get(key))
+        self.state.apply(event)
 
     def advance(self, time: Time) -> None:
         """Book the time up to `time`."""
@@ -395,6 +409,8 @@ class CostAllocator:
         if hours > 0:
             for account, amounts in node.lines:
                 sums = account.sums
+                if sums is None:
+                    sums = account.sums = [0.0] * len(COST_AMOUNTS)
                 for field, hourly in amounts:
                     sums[field] += hourly * hours
             node.since = until
@@ -403,7 +419,7 @@ class CostAllocator:
         ended = []
         for key, account in self._accounts.items():
             self._collect(account)
-            if not account.nodes and not account.current[0]:
+            if not account.shares and not account.current[0]:
                 ended.append(key)
             account.close(self._hour)
         for key in ended:
@@ -417,18 +433,20 @@ class CostAllocator:
     def _collect(self, account: _Account) -> None:
         """Move the bookings of an account in the current hour to the rows."""
         sums = account.sums
-        if not any(sums):
+        if sums is None:
             return
-        self._row(account, self._hour, sums)
+        account.sums = None
         if account.owner.kind is CostKind.WORKLOAD:
             for place, field in enumerate((_GPU, _USED, _UNDERUTILIZED)):
                 account.current[place] += sums[field]
-        account.sums = [0.0] * len(COST_AMOUNTS)
+        if any(sums):
+            self._row(account, self._hour, sums)
 
     def _row(self, account: _Account, hour: Time, amounts: list[float]) -> None:
+        """Add amounts to the row of an account and an hour; the caller does not use the list any more."""
         known = self._rows.get((account, hour))
         if known is None:
-            self._rows[account, hour] = list(amounts)
+            self._rows[account, hour] = amounts
         else:
             for field, amount in enumerate(amounts):
                 known[field] += amount
@@ -446,7 +464,7 @@ class CostAllocator:
 
     def _touch_pods(self, keys: Iterable[str]) -> None:
         for key in keys:
-            pod: Pod | None = self._state.get(Pod, key)
+            pod: Pod | None = self.state.get(Pod, key)
             if pod is not None:
                 self._touch(pod.node)
                 self._outdated.add(key)
@@ -476,7 +494,7 @@ class CostAllocator:
                 if old is not None:
                     self._touch_slice(old)
             case ResourceClaimTemplate() if old is None or old != new:
-                self._touch_pods([pod.key for pod in self._state.table("pods").all() if pod.template.resource_claims])
+                self._touch_pods([pod.key for pod in self.state.table("pods").all() if pod.template.resource_claims])
             case NodeTelemetry():
                 self._touch(new.name)
             case _:
@@ -502,7 +520,7 @@ class CostAllocator:
 
     def _set_instances(self, group: str, instances: Iterable[ProvisionedInstance]) -> None:
         now = {one.name: (group, one) for one in instances}
-        known: NodeGroup | None = self._state.get(NodeGroup, group)
+        known: NodeGroup | None = self.state.get(NodeGroup, group)
         for name in (one.name for one in (known.instances if known is not None else ()) if one.name not in now):
             self._touch(name)
             self._machines.pop(name, None)
@@ -553,13 +571,13 @@ class CostAllocator:
         touched, self._touched = self._touched, {}
         for name in touched:
             known = self._nodes.get(name)
-            if self._state.get(Node, name) is not None or name in self._machines:
+            if self.state.get(Node, name) is not None or name in self._machines:
                 if known is None:
                     known = self._nodes[name] = _Node(self._time)
                 self._evaluate(name, known)
             elif known is not None:
                 for account, _ in known.lines:
-                    account.nodes.pop(name, None)
+                    account.leave(name)
                 del self._nodes[name]
                 self._node_facts.pop(name, None)
 
@@ -577,7 +595,7 @@ class CostAllocator:
         booked.measured_until = None
         levels = self._utilization(name, booked, pods) if measured and pods else {}
         for account, _ in booked.lines:
-            account.nodes.pop(name, None)
+            account.leave(name)
         lines: dict[_Account, dict[int, float]] = {}
         for (key, pod), share in zip(pods.items(), shares, strict=True):
             if share:
@@ -595,7 +613,7 @@ class CostAllocator:
             self._line(lines, _IDLE_FACTS, fields, amounts)
         booked.lines = tuple([(account, self._shared(tuple(amounts.items()))) for account, amounts in lines.items()])
         for account in lines:
-            account.nodes[name] = None
+            account.enter(name)
 
     def _line(
         self,
@@ -623,12 +641,12 @@ class CostAllocator:
 
     def _dra_devices(self) -> Mapping[str, int]:
         if self._devices is None:
-            self._devices = gpus_claimable(self._state.table("resource_slices").all())
+            self._devices = gpus_claimable(self.state.table("resource_slices").all())
         return self._devices
 
     def _utilization(self, name: str, booked: _Node, pods: Mapping[str, Pod]) -> Mapping[str, PodUtilization]:
         """Return the measured utilization of pods on a node, and note when its telemetry becomes stale."""
-        telemetry: NodeTelemetry | None = self._state.get(NodeTelemetry, name)
+        telemetry: NodeTelemetry | None = self.state.get(NodeTelemetry, name)
         if telemetry is None:
             return {}
         if telemetry.lasts:
@@ -648,7 +666,7 @@ class CostAllocator:
         return known
 
     def _facts_of_node(self, name: str) -> _NodeFacts:
-        node: Node | None = self._state.get(Node, name)
+        node: Node | None = self.state.get(Node, name)
         machine = self._machines.get(name)
         devices = self._dra_devices().get(name, 0)
         known = self._node_facts.get(name)
@@ -677,8 +695,8 @@ class CostAllocator:
         known = self._facts.get(key)
         if known is not None and key not in self._outdated:
             return known
-        workload: Workload | None = self._state.get(Workload, pod.workload) if pod.workload else None
-        job: Job | None = self._state.get(Job, pod.job) if pod.job else None
+        workload: Workload | None = self.state.get(Workload, pod.workload) if pod.workload else None
+        job: Job | None = self.state.get(Job, pod.job) if pod.job else None
         self._outdated.discard(key)
         if known is not None and key in self._orphans and (workload is None if pod.workload else job is None):
             return known
@@ -699,7 +717,7 @@ class CostAllocator:
         return found
 
     def _queue(self, pod: Pod, workload: Workload | None) -> str:
-        kai_groups, groups, queues = map(self._state.table, ("kai_pod_groups", "pod_groups", "volcano_queues"))
+        kai_groups, groups, queues = map(self.state.table, ("kai_pod_groups", "pod_groups", "volcano_queues"))
         return queue_among(workload, group_key(pod), own_queue(pod), kai_groups.get, groups.get, queues.get)
 
     # Lost work
@@ -711,10 +729,10 @@ class CostAllocator:
         """
         owner = event.workload
         if owner not in self._by_owner and event.pod:
-            pod: Pod | None = self._state.get(Pod, event.pod)
+            pod: Pod | None = self.state.get(Pod, event.pod)
             owner = owner_of(pod) if pod is not None else event.pod
         # Booking moves nodes to other accounts where telemetry has become stale.
-        for name in [name for account in self._by_owner.get(owner, ()) for name in account.nodes]:
+        for name in {name: None for account in self._by_owner.get(owner, ()) for name in account.nodes}:
             self._book(name, self._nodes[name], self._time)
         accounts = self._by_owner.get(owner, [])
         for account in accounts:
