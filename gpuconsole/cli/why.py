@@ -118,6 +118,8 @@ def _unblocking(answer: WhyPending, found: Suggestions, snapshot: Snapshot) -> d
             {
                 "text": in_words(one.steps, snapshot, answer.short),
                 "steps": msgspec.to_builtins(one.steps),
+                "preempts": one.others.preempted,
+                "admitted_first": one.others.admitted_first,
                 **_landing(one.landing),
             }
             for one in found.found

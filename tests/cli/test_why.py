@@ -50,6 +50,8 @@ def test_why_for_programs(gpuconsole: Line) -> None:
         "steps": [{"type": "end", "workload": "team/job-first-252ac"}],
         "nodes": "found",
         "lacking": "",
+        "preempts": [],
+        "admitted_first": [],
     }
     assert answer["would_unblock"]["suggestions"][2]["lacking"] == FULL
     quick = json.loads(gpuconsole("why", WAITS, "strict-fifo", "--until", "1h", "--quick", "-o", "json").out)

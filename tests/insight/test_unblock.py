@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuconsole.insight.unblock import admission_trial as trial
+from gpuconsole.insight.unblock.admission_trial import OtherWorkloads
 from gpuconsole.insight.unblock.changes import (
     AddNodesStep,
     AdmitNamespace,
@@ -25,7 +26,7 @@ from gpuconsole.insight.unblock.changes import (
     UseTopology,
     in_words,
 )
-from gpuconsole.insight.unblock.search import Suggestions
+from gpuconsole.insight.unblock.search import Suggestion, Suggestions
 from gpuconsole.model.cluster import Node
 from gpuconsole.model.labels import LabelSelector, Taint
 from gpuconsole.model.objects import Object
@@ -93,7 +94,26 @@ def test_more_quota_is_tried_from_the_least_on_for_a_greater_one_lets_others_in_
     waits = [workload(name, "q", gpus, created=n) for n, (name, gpus) in enumerate(sizes, start=2)]
     rehearsal = after(queue("q", 8), workload("runs", "q", 8, created=1), *waits)
     limit = RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=2)
+    assert (
+        Suggestion((limit,), others=OtherWorkloads(admitted_first=("team/small",)))
+        in suggest(rehearsal, "team/mine").found
+    )
     assert answers(rehearsal, "mine", RaiseLimit) == [(limit,)]
+
+
+def test_a_suggestion_names_the_workloads_that_it_preempts() -> None:
+    """The raised quota is its own, so that it reclaims the rest from the borrower; another cohort is not affected."""
+    rehearsal = after(
+        queue("q", 4, cohort="c", reclaim=ANY),
+        queue("guest", 0, cohort="c"),
+        queue("far", 4),
+        workload("runs", "guest", 2, created=1),
+        workload("elsewhere", "far", 8, created=1),
+        workload("new", "q", 6, created=2),
+    )
+    limit = RaiseLimit(kind="ClusterQueue", name="q", limit="nominalQuota", flavor="f", resource=GPU, by=2)
+    named = Suggestion((limit,), others=OtherWorkloads(preempted=("team/runs",)))
+    assert named in suggest(rehearsal, "team/new").found
 
 
 def test_who_would_be_let_in_and_be_evicted_in_the_next_cycles_is_not_helped() -> None:
@@ -325,7 +345,7 @@ def test_nothing_that_is_tried_touches_the_cluster() -> None:
     rehearsal = after(queue("q", 4), workload("old", "q", 4), workload("new", "q", 4, created=5))
     before = (dict(rehearsal.workloads), rehearsal.now, rehearsal.session.dump())
     suggest(rehearsal, "team/new")
-    assert (rehearsal.workloads, rehearsal.now, rehearsal.session.dump()) == before
+    assert (dict(rehearsal.workloads), rehearsal.now, rehearsal.session.dump()) == before
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -143,6 +143,11 @@ def show(resource: str, amount: int) -> str:
     return f"{format_quantity(resource, amount)} {resource}"
 
 
+def first_of(names: Sequence[str], most: int = 3) -> str:
+    """Format the first names and the number of the others: `a, b, c and 2 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def freed(workload: Workload, short: Iterable[str]) -> str:
     """Format what the end of a workload would free: of the resources that are short, else accelerators, else all."""
     amounts: dict[str, int] = {}
@@ -364,7 +369,7 @@ def _priority(
         return
     losses = [uncheckpointed_gpu_time(snapshot, victim) for victim in victims]
     lost = summed([None if one is None else one / HOUR for one in losses], ".1f")
-    names = ", ".join(victim.key for victim in victims[:3]) + (" …" if len(victims) > 3 else "")
+    names = first_of([victim.key for victim in victims])
     yield Remedy(True, f"priority ≥ {priority}: preempts {names} ({lost} GPU-hours lost)")
 
 
@@ -503,10 +508,9 @@ def room_lines(room: QuotaBreakdown) -> Iterator[str]:
     others = room.keepers[MOST_KEEPERS:]
     if others:
         yield f"  {len(others)} more withhold {plain(sum(keeper.withheld for keeper in others))}"
-    users = [f"{user.workload} {plain(user.amount)}" for user in room.users[:MOST_USERS]]
-    more = len(room.users) - MOST_USERS
-    if users:
-        yield f"  used by {', '.join(users)}{f' and {more} more' if more > 0 else ''}"
+    if room.users:
+        users = [f"{user.workload} {plain(user.amount)}" for user in room.users]
+        yield f"  used by {first_of(users, MOST_USERS)}"
 
 
 def _level_text(level: QuotaLevel, resource: str) -> str:
@@ -565,8 +569,7 @@ def _victims(snapshot: Snapshot, workload: Workload, reasons: Sequence[ParsedRea
         if preempted is not None and preempted.status and other.reserved and marker in preempted.message:
             leaving.append(other)
     count = len(leaving) or next((reason.count for reason in reasons if reason.count), 0)
-    names = ", ".join(other.key for other in leaving[:4])
-    who = f": {names}" if names else ""
+    who = f": {first_of([other.key for other in leaving], 4)}" if leaving else ""
     headline = f"Waiting for {counted(count, 'preempted workload')} to terminate{who}."
     return Advice(headline, tuple(f"{other.key} frees {counted(*amount_of(snapshot, other))}" for other in leaving))
 

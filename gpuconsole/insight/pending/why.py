@@ -22,10 +22,18 @@ from gpuconsole.insight.pending.shortage import (
     PendingExplanation,
     QuotaBreakdown,
     QuotaUser,
+    first_of,
     holders,
     quota_breakdown,
 )
-from gpuconsole.insight.unblock.admission_trial import EmptyCluster, cause, dominant_blocker, examined, gaps
+from gpuconsole.insight.unblock.admission_trial import (
+    EmptyCluster,
+    OtherWorkloads,
+    cause,
+    dominant_blocker,
+    examined,
+    gaps,
+)
 from gpuconsole.insight.unblock.changes import in_words
 from gpuconsole.insight.unblock.placement_trial import (
     PlacementResult,
@@ -427,12 +435,19 @@ def suggestion_texts(answer: WhyPending, found: Suggestions, snapshot: Snapshot)
         yield "", "no change needed: it is admitted as it is"
         yield from _landing(found.landing)
     for suggestion in found.found:
-        yield "✓", in_words(suggestion.steps, snapshot, answer.short)
+        yield "✓", in_words(suggestion.steps, snapshot, answer.short) + _others(suggestion.others)
         yield from _landing(suggestion.landing)
     if not found.found and not found.admitted_anyway:
         yield "", "no change that was tried admits it"
     if not found.complete:
         yield "", f"search limit reached after {found.tried} trials: other changes may work"
+
+
+def _others(others: OtherWorkloads) -> str:
+    """Format which workloads take quota before it, so that it needs more than it lacks, and which it preempts."""
+    first, victims = others.admitted_first, others.preempted
+    admitted = f"; {first_of(first)} {'is' if len(first) == 1 else 'are'} admitted first" if first else ""
+    return admitted + (f"; preempts {first_of(victims)}" if victims else "")
 
 
 def _landing(landing: PlacementResult) -> Iterator[tuple[Mark, str]]:

@@ -10,7 +10,7 @@ lacks, flavor by flavor: the starting point of `ends` and `raises`, which give i
 the workload itself, the nodes, or stopped objects.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice, takewhile
 
 import msgspec
@@ -44,11 +44,11 @@ from gpuconsole.insight.unblock.changes import (
 )
 from gpuconsole.model.cluster import Namespace, Node, Pod
 from gpuconsole.model.devices import accelerators, is_counted
-from gpuconsole.model.events import Refuse
+from gpuconsole.model.events import Admit, Preempt, Refuse
 from gpuconsole.model.job import Job
 from gpuconsole.model.labels import HOSTNAME
 from gpuconsole.model.pod_template import PodSet
-from gpuconsole.model.queues import ClusterQueue, ResourceFlavor, StopPolicy, WorkloadPriorityClass
+from gpuconsole.model.queues import ResourceFlavor, StopPolicy, WorkloadPriorityClass
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import messages
@@ -163,6 +163,15 @@ _PROMISING = (
 )
 
 
+class OtherWorkloads(Struct, frozen=True):
+    """Other workloads that changes affect until the pending one is admitted."""
+
+    preempted: tuple[str, ...] = ()
+    """Its victims."""
+    admitted_first: tuple[str, ...] = ()
+    """Workloads of its cohort tree that are admitted before it on the same quota."""
+
+
 class ChangeTrial:
     """Tries whether changes would admit a workload, in forks of an AdmissionSimulator; counts the trials. Mutable."""
 
@@ -194,9 +203,30 @@ class ChangeTrial:
         """True if the workload does not reserve quota with these changes; such a trial never ends early."""
         return not self._reserves(self.changed(steps))
 
+    def others(self, steps: Sequence[Step]) -> OtherWorkloads:
+        """Return what happens to other workloads until these changes, which work, have admitted the workload."""
+        fork, preempted, admitted = self._fork(steps), dict[str, None](), dict[str, None]()
+        fork.requeue_inadmissible()
+        for _ in range(MOST_CYCLES):
+            for decision in fork.run_cycle():
+                match decision:
+                    case Preempt(other, by=self.key):
+                        preempted[other] = None
+                    case Admit(other):
+                        admitted[other] = None
+            if self.key in admitted:
+                break
+        own = fork.workloads[self.key]
+        rivals = {one.key for one in _holders(fork, own.cluster_queue, {pair for pair, _ in held(own)})}
+        before = takewhile(lambda other: other != self.key, admitted)
+        return OtherWorkloads(tuple(preempted), tuple(other for other in before if other in rivals))
+
     def changed(self, steps: Sequence[Step]) -> AdmissionSimulator:
-        """Return a fork with these changes."""
+        """Return a fork with these changes; it counts as a trial."""
         self.tries += 1
+        return self._fork(steps)
+
+    def _fork(self, steps: Sequence[Step]) -> AdmissionSimulator:
         fork = self.rehearsal.fork()
         for step in steps:
             apply_change(fork, self.key, step)
@@ -416,11 +446,6 @@ def _wanted(entry: CycleEntry) -> Iterator[tuple[Pair, int]]:
     yield from ((pair, amount) for pair, amount in total.items() if pair[0] not in unsuited)
 
 
-def flavors_of(queue: ClusterQueue) -> set[Pair]:
-    """Return all (flavor, resource) that a ClusterQueue covers."""
-    return set(queue.quotas())
-
-
 MOST_ENDS = 40
 """Maximum number of workloads whose end is tried one by one."""
 MOST_TOGETHER = 12
@@ -449,23 +474,24 @@ def ends(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
 
 def _candidates(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Workload]:
     """Yield workloads of its cohort tree with quota it could use, smallest first; then those ahead in its queue."""
-    session, rules = trial.rehearsal.session, entry.rules
-    pairs = flavors_of(rules.queue)
-    tree = session.usage_tree.tree
-    names = {tree.names[node] for node in tree.subtree_queues(tree.root(rules.node))} if rules.node >= 0 else set()
-    holders = [
-        workload
-        for workload in trial.rehearsal.workloads.all()
-        if workload.reserved
-        and not workload.finished
-        and workload.cluster_queue in names
-        and any(pair in pairs for pair, _ in held(workload))
-    ]
-    yield from sorted(holders, key=lambda w: (w.gpus, w.cluster_queue != rules.name, w.priority, w.key))
-    for place in session.pending_workloads(rules.name):
+    name = entry.rules.name
+    holders = _holders(trial.rehearsal, name, set(entry.rules.queue.quotas()))
+    yield from sorted(holders, key=lambda w: (w.gpus, w.cluster_queue != name, w.priority, w.key))
+    for place in trial.rehearsal.session.pending_workloads(name):
         if place.workload.key == trial.key:
             return
         yield place.workload
+
+
+def _holders(rehearsal: AdmissionSimulator, queue: str, pairs: Set[Pair]) -> Iterator[Workload]:
+    """Yield the workloads in the cohort tree of a ClusterQueue that hold any of these quotas."""
+    tree = rehearsal.session.usage_tree.tree
+    node = tree.queues.get(queue)
+    names = {tree.names[one] for one in tree.subtree_queues(tree.root(node))} if node is not None else set()
+    for workload in rehearsal.workloads.all():
+        holds = workload.reserved and not workload.finished and workload.cluster_queue in names
+        if holds and any(pair in pairs for pair, _ in held(workload)):
+            yield workload
 
 
 def _together(trial: ChangeTrial, candidates: Sequence[Workload]) -> Iterator[Steps]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from gpuconsole.insight.index.demand import pod_gpus
 from gpuconsole.insight.index.queues import open_checks
 from gpuconsole.insight.pending.reasons import PendingReason
-from gpuconsole.insight.pending.shortage import PendingExplanation, Remedy
+from gpuconsole.insight.pending.shortage import PendingExplanation, Remedy, first_of
 from gpuconsole.insight.pending.unscheduled_pods import explain_pods
 from gpuconsole.insight.unblock.changes import (
     GROUP,
@@ -442,9 +442,7 @@ def _arithmetic(budget: PodDisruptionBudget, pods: list[Pod], may: int) -> Itera
         f"maxUnavailable {budget.max_unavailable}" if budget.max_unavailable else f"minAvailable {budget.min_available}"
     )
     yield f"PodDisruptionBudget {budget.key}: {rule}; {len(pods)} pods, {healthy} healthy → {may} may be evicted"
-    shown = [f"{pod.key} on {pod.node}" for pod in pods if pod.node][:MOST_PODS]
-    more = sum(bool(pod.node) for pod in pods) - len(shown)
-    yield f"protects {', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
+    yield f"protects {first_of([f'{pod.key} on {pod.node}' for pod in pods if pod.node], MOST_PODS)}"
 
 
 def _healthy(pod: Pod) -> bool:

@@ -1,6 +1,6 @@
 """Search for suggestions that unblock a workload, kind by kind, each tried before it is shown."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.unblock import admission_trial as admission_changes
 from gpuconsole.insight.unblock import placement_trial
-from gpuconsole.insight.unblock.admission_trial import ChangeTrial, QuotaGap, examined, gaps_in_turn
+from gpuconsole.insight.unblock.admission_trial import ChangeTrial, OtherWorkloads, QuotaGap, examined, gaps_in_turn
 from gpuconsole.insight.unblock.changes import Step, TriedEnough
 from gpuconsole.insight.unblock.placement_trial import (
     UNTRIED,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ON_NODES = "scheduling of its pods after the change"
 """Progress text while it is tried whether the pods are scheduled after a change."""
+UNAFFECTED = OtherWorkloads()
 _Kind = tuple[str, Iterator[tuple[Step, ...]]]
 """The name of a kind of change, and a lazy search for it."""
 
@@ -37,6 +38,7 @@ class Suggestion(Struct, frozen=True):
     steps: tuple[Step, ...]
     landing: PlacementResult = UNTRIED
     """Whether its pods are scheduled then."""
+    others: OtherWorkloads = UNAFFECTED
 
 
 class Suggestions(Struct, frozen=True, kw_only=True):
@@ -65,19 +67,20 @@ def suggestion_steps(
     pods are scheduled after each change that admits the workload. Mutates nothing.
     """
     trial = ChangeTrial(rehearsal, key, classes)
-    yield from _searching(trial, _all(trial), land)
+    yield from _searching(trial, _all(trial), land, trial.others)
 
 
 def placement_suggestion_steps(simulation: "Simulation", key: str) -> Iterator[Progress[Suggestions]]:
     """Search changes that get pending pods scheduled; as `suggestion_steps`. Mutates nothing."""
     trial = PlacementTrial(simulation, key)
-    yield from _searching(trial, _each(_pod_kinds(trial)), untried)
+    yield from _searching(trial, _each(_pod_kinds(trial)), untried, lambda _: UNAFFECTED)
 
 
 def _searching(
     trial: ChangeTrial | PlacementTrial,
     tried: Iterator[tuple[Progress[Suggestions], tuple[Step, ...]]],
     land: CheckPlacement,
+    others: Callable[[Sequence[Step]], OtherWorkloads],
 ) -> Iterator[Progress[Suggestions]]:
     found: list[Suggestion] = []
     progress = Progress[Suggestions]()
@@ -92,7 +95,7 @@ def _searching(
             if steps and all(one.steps != steps for one in found):
                 so_far = Suggestions(found=tuple(found), tried=trial.tries)
                 landed = yield from report_steps(land(steps), replace(progress, doing=ON_NODES, answer=so_far))
-                found.append(Suggestion(steps, landed))
+                found.append(Suggestion(steps, landed, others(steps)))
             yield replace(progress, answer=Suggestions(found=tuple(found), tried=trial.tries))
         complete = True
     except TriedEnough:
