@@ -194,7 +194,7 @@ class ConsoleApp(TunedApp):
         return (
             isinstance(screen, ConsoleScreen)
             and (focused is None or isinstance(focused, RoleStyles))
-            and screen.means(str(parameters[0]), self._last_key)
+            and screen.actions.means(str(parameters[0]), self._last_key)
         )
 
     def action_press_at_once(self, key: str) -> None:
@@ -203,7 +203,7 @@ class ConsoleApp(TunedApp):
     def action_press(self, key: str) -> None:
         before, self._last_key = self._last_key, key
         if isinstance(self.screen, ConsoleScreen):
-            self.screen.press(key, before)
+            self.screen.actions.press(key, before)
 
     def action_interrupt(self) -> None:
         now = time.monotonic()

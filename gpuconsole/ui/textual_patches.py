@@ -75,46 +75,45 @@ def replaced_by(new: Notification, said: Sequence[Notification]) -> list[Notific
     return again + others[: max(0, len(others) - AT_ONCE + 1)]
 
 
-class ReliableTimers(MessagePump):
-    """Mix-in for the app, screens and widgets: one-shot timers always fire.
+def set_reliable_timer(
+    self: MessagePump,
+    delay: float,
+    callback: TimerCallback | None = None,
+    *,
+    name: str | None = None,
+    pause: bool = False,
+) -> Timer:
+    """`set_timer` of the app, screens and widgets whose one-shot timers always fire.
 
     Textual 8.2 skips timer events that are late. A one-shot timer that is skipped never fires: it is enough that the
     system or a computing thread delays the process for as long as the timer lasts. A console that waits for such a
     timer before it draws again is frozen.
     """
-
-    def set_timer(
-        self, delay: float, callback: TimerCallback | None = None, *, name: str | None = None, pause: bool = False
-    ) -> Timer:
-        timer = super().set_timer(delay, callback, name=name, pause=pause)
-        # The timer's own task looks at it, and has not begun.
-        timer._skip = False
-        return timer
+    timer = MessagePump.set_timer(self, delay, callback, name=name, pause=pause)
+    # The timer's own task looks at it, and has not begun.
+    timer._skip = False
+    return timer
 
 
-class IgnoreEventsWhilePruning(MessagePump):
-    """Mix-in for all screens: a screen that is closed before it is mounted gets no mount or show event.
+async def ignore_events_while_pruning(self: Screen[Any], event: events.Event) -> None:
+    """`on_event` of all screens: a screen that is closed before it is mounted gets no mount or resume event.
 
     Textual mounts none of the widgets of such a screen, but sends it the events; a handler that queries a widget then
     crashes the console.
-
-    It is not a Widget, although only screens use it: a class has the styles of its first base that is a Widget only.
     """
-
-    _pruning: bool
-
-    async def on_event(self, event: events.Event) -> None:
-        left = self._pruning or not self.is_attached
-        if not (left and isinstance(event, (events.Mount, events.ScreenResume))):
-            await super().on_event(event)
+    left = self._pruning or not self.is_attached
+    if not (left and isinstance(event, (events.Mount, events.ScreenResume))):
+        await MessagePump.on_event(self, event)
 
 
 FRAME = 0.001
 """Maximum seconds without drawing after a change of mode."""
 
 
-class TunedApp(ReliableTimers, App[None]):
+class TunedApp(App[None]):
     """A Textual app that paints a changed screen as soon as it is complete, and only once."""
+
+    set_timer = set_reliable_timer
 
     def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: tuple[int, int] | None) -> Driver:
         """A driver whose output survives errors of the terminal, which would block Textual's writer."""
@@ -187,8 +186,11 @@ class TunedApp(ReliableTimers, App[None]):
         super()._handle_exception(error)
 
 
-class TunedScreen(ReliableTimers, Screen[None]):
+class TunedScreen(Screen[None]):
     """A screen of a `TunedApp` that is styled and laid out once when it opens."""
+
+    set_timer = set_reliable_timer
+    on_event = ignore_events_while_pruning
 
     @property
     def is_pruning(self) -> bool:

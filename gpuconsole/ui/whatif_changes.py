@@ -173,7 +173,7 @@ def what_if_with_queue(screen: ConsoleScreen, queue: str, refused: str = "") -> 
     app = screen.console_app
     options = (ChoiceOption("hold", "hold queue", "s"), ChoiceOption("quota", "change quota", "e", refused=refused))
     opens = {"hold": lambda: try_out(app, hold(queue)), "quota": lambda: try_quota(app, queue)}
-    screen.choose(f"What-if for {queue}", options, lambda kind: opens[kind]())
+    screen.dialogs.choose(f"What-if for {queue}", options, lambda kind: opens[kind]())
 
 
 def _open(app: AppServices, then: Callable[[ChangeCollector], object]) -> None:

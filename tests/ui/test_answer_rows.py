@@ -10,8 +10,9 @@ from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.cluster_reports import AnswerTable, Row, apart, lines_of
-from gpuconsole.ui.screens.answers import TablesScreen, columns
-from gpuconsole.ui.screens.objects import QueueDescription, Subject
+from gpuconsole.ui.screens.answers import AnswerScreen, columns
+from gpuconsole.ui.screens.base import Subject
+from gpuconsole.ui.screens.objects import TextScreen
 from gpuconsole.ui.screens.preemptions import PreemptionsScreen
 from gpuconsole.ui.screens.queues import QueuesScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
@@ -59,11 +60,11 @@ def test_lines_are_told_apart_by_where_the_tables_stand() -> None:
     assert apart(["16 GPUs", "", LOANS, "", LOANS, "", "so it is", ""]) == (["16 GPUs"], [LOANS, LOANS], ["so it is"])
 
 
-async def at(stage: Stage, answer: str, *keys: str) -> TablesScreen:
+async def at(stage: Stage, answer: str, *keys: str) -> AnswerScreen:
     await stage.press("2", answer)
     await stage.settle()
     await stage.press(*keys)
-    return stage.screen(TablesScreen)
+    return stage.screen(AnswerScreen)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -115,7 +116,7 @@ async def test_a_row_about_a_queue_opens_it_explains_it_and_takes_it_into_a_what
         assert row.node.name == "cq-research"
         await at(stage, "b")
         await stage.press("x")
-        stage.screen(QueueDescription)
+        assert stage.screen(TextScreen).crumb() == "describe cq-research"
         await stage.press("escape", "i", "s", "enter")
         (change,) = stage.screen(WhatIfScreen).changes
         assert change.words == "hold queue cq-research"

@@ -9,7 +9,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.cluster_reports import AnswerTable, Row
-from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen, LongAnswerScreen, TablesScreen, share_height
+from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen, report_screen, share_height
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid
 from tests.support.console_clusters import NOW, busy_org, org_cohort, simulated
@@ -66,7 +66,7 @@ async def test_a_screen_that_needs_the_key_itself_keeps_it_and_the_command_line_
 async def test_risk_comes_run_by_run_until_it_is_whole() -> None:
     async with staged(simulated(org_cohort()), (160, 50)) as stage:
         await stage.press("2", "K")
-        stage.screen(LongAnswerScreen)
+        assert stage.screen(AnswerScreen).crumb() == "risk"
         assert "4 workloads may be evicted within 6h" in stage.text
         assert "20 simulation runs from" in stage.text
         assert "run 20 of 20" not in stage.text
@@ -100,13 +100,13 @@ async def test_tables_share_the_height_by_their_rows() -> None:
     """Four rows need five lines, whatever is in front; the long table gets what is left."""
     parts = [table("flavors", 4), table("domains", 40), table("queues", 12)]
     async with staged(busy_org(), (160, 50)) as stage:
-        stage.app.open(AnswerScreen("slots", "Slots", lambda asked: parts))
+        stage.app.open(report_screen("slots", "Slots", lambda asked: parts))
         await stage.settle()
         heights = []
         for _ in parts:
-            heights.append([grid.size.height for grid in stage.screen(TablesScreen).query(Grid) if grid.display])
+            heights.append([grid.size.height for grid in stage.screen(AnswerScreen).query(Grid) if grid.display])
             await stage.press("tab")
-        body = stage.screen(TablesScreen).query_one("#body").size.height
+        body = stage.screen(AnswerScreen).query_one("#body").size.height
         assert heights == [[5, body - 1 - 5 - 13, 13]] * 3
         for words in ("flavors-3", "domains-20", "queues-11"):
             assert stage.line(words)
@@ -130,8 +130,8 @@ def test_no_table_gets_more_than_it_needs_and_no_line_is_wasted(
 async def test_a_zoomed_table_takes_the_whole_body_and_leaves_the_frame(size: tuple[int, int]) -> None:
     async with staged(busy_org(), size) as stage:
         await stage.press("2", "F", "tab")
-        grid = stage.screen(TablesScreen).focused
-        body, before = stage.screen(TablesScreen).query_one("#body").region, stage.lines
+        grid = stage.screen(AnswerScreen).focused
+        body, before = stage.screen(AnswerScreen).query_one("#body").region, stage.lines
         await stage.press("z")
         assert isinstance(grid, Grid)
         assert grid.region.size == body.size

@@ -83,7 +83,7 @@ async def test_jobs_without_kueue_are_listed_and_say_in_volcanos_words_why_they_
 async def test_what_kueue_does_not_manage_cannot_be_stopped_but_described() -> None:
     async with staged(recorded(waiting_job())) as stage:
         await stage.press("3")
-        offered = {action.id for action in stage.screen(WorkloadsScreen).offered()}
+        offered = {action.id for action in stage.screen(WorkloadsScreen).actions.offered()}
         assert "workload.stop" not in offered
         assert {"object.describe", "object.yaml", "object.delete", "object.open"} <= offered
 

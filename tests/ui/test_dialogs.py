@@ -9,7 +9,7 @@ from textual.widgets._toast import Toast, ToastHolder
 
 from gpuconsole.ui.answers.cluster_reports import AnswerTable, Part, Row
 from gpuconsole.ui.app import ConsoleApp
-from gpuconsole.ui.screens.answers import AnswerContext, AnswerScreen
+from gpuconsole.ui.screens.answers import AnswerContext, report_screen
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.pods import LogScreen
@@ -38,7 +38,7 @@ async def test_a_dialog_that_goes_before_it_is_drawn_fails_nothing(make: Callabl
         assert len(stage.app.screen_stack) == 1
 
 
-@pytest.mark.parametrize("make", [HelpScreen, lambda: AnswerScreen("shares", "Shares", lambda asked: ())])
+@pytest.mark.parametrize("make", [HelpScreen, lambda: report_screen("shares", "Shares", lambda asked: ())])
 @pytest.mark.parametrize("leave", ["pop", "remove"])
 async def test_a_screen_that_goes_before_it_is_drawn_fails_nothing(
     make: Callable[[], ConsoleScreen], leave: str
@@ -172,7 +172,7 @@ async def test_an_answer_that_cannot_be_drawn_is_said_and_ends_nothing(caplog: p
         return [AnswerTable(("A HEAD WITHOUT A CELL",), (Row(key="a", cells=()),))]
 
     async with staged(busy_org()) as stage:
-        await stage.app.push_screen(AnswerScreen("shares", "Shares", broken))
+        await stage.app.push_screen(report_screen("shares", "Shares", broken))
         await stage.settle()
         await stage.pause()
         (said,) = stage.app._notifications

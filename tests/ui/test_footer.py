@@ -28,7 +28,7 @@ def places(stage: Stage) -> list[tuple[int, str]]:
     """Where each action stands in the footer, by its key and label."""
     text = footer(stage)
     found = []
-    for action in stage.screen(ConsoleScreen).offered():
+    for action in stage.screen(ConsoleScreen).actions.offered():
         words = f" {spell(action.keys[0])} {action.label}  " if action.keys else ""
         if words and words in f"{text}  ":
             found.append((text.index(words.rstrip()), action.id))
@@ -64,7 +64,7 @@ async def test_explain_is_offered_where_there_is_something_to_explain_and_nowher
         screen = stage.screen(ConsoleScreen)
         for _ in range(3):
             refused = screen.refusal(BY_ID["object.explain"])
-            offered = "object.explain" in {action.id for action in screen.offered()}
+            offered = "object.explain" in {action.id for action in screen.actions.offered()}
             assert offered is not bool(refused)
             assert (" x explain " in footer(stage)) is offered
             await stage.press("question_mark")

@@ -88,7 +88,7 @@ async def test_where_nothing_may_be_changed_no_action_sends_anything(
         at(stage, "workloads", "research/rlhf")
         await stage.settle()
         screen = stage.screen(ConsoleScreen)
-        for action in screen.offered():
+        for action in screen.actions.offered():
             assert not action.changes or screen.refusal(action), action.id
         await stage.press("e", "ctrl+x")
         assert isinstance(stage.app.screen, ConsoleScreen), "no dialog came"

@@ -108,7 +108,7 @@ async def test_a_question_that_comes_late_is_not_asked_over_something_else() -> 
     async with staged(busy_org()) as stage:
         below = stage.screen(ConsoleScreen)
         await stage.press("question_mark")
-        below.choose("Context", (), lambda id: None)
+        below.dialogs.choose("Context", (), lambda id: None)
         await stage.settle()
         assert isinstance(stage.app.screen, HelpScreen)
         assert said(stage) == ["Context · not opened: another screen is active"]
@@ -121,8 +121,8 @@ async def test_what_was_picked_in_help_is_not_done_beneath_a_question_that_came_
         on_help = stage.screen(HelpScreen)
         picked = on_help.grid.current if on_help.grid is not None else None
         assert isinstance(picked, PaletteEntry)
-        on_help.run_id("object.open")
-        below.choose("Context", (), lambda id: None)
+        on_help.actions.run_id("object.open")
+        below.dialogs.choose("Context", (), lambda id: None)
         await stage.settle()
         assert isinstance(stage.app.screen, ChoiceDialog)
         assert said(stage) == [f"{picked.action.label} · not opened: another screen is active"]

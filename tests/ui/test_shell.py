@@ -116,7 +116,7 @@ async def test_no_key_means_two_things_on_one_screen(view: str) -> None:
         app.go(view)
         await pilot.pause()
         keys: dict[str, list[str]] = {}
-        for action in front(app).offered():
+        for action in front(app).actions.offered():
             for key in action.keys:
                 keys.setdefault(key, []).append(action.id)
         assert {key: ids for key, ids in keys.items() if len(ids) > 1} == {}
@@ -133,18 +133,18 @@ async def test_every_action_of_the_registry_is_offered_somewhere() -> None:
         for view in VIEWS:
             app.go(view)
             await pilot.pause()
-            offered |= {action.id for action in front(app).offered()}
+            offered |= {action.id for action in front(app).actions.offered()}
         app.go("workloads")
         await press(pilot, "enter")
-        offered |= {action.id for action in front(app).offered()}
+        offered |= {action.id for action in front(app).actions.offered()}
         await press(pilot, "escape", "T")
         await app.workers.wait_for_complete()
         await pilot.pause()
-        offered |= {action.id for action in front(app).offered()}
+        offered |= {action.id for action in front(app).actions.offered()}
         await press(pilot, "enter")
         await app.workers.wait_for_complete()
         await pilot.pause()
-        offered |= {action.id for action in front(app).offered()}
+        offered |= {action.id for action in front(app).actions.offered()}
     assert set(BY_ID) - offered == elsewhere
 
 
@@ -162,7 +162,7 @@ async def test_what_the_palette_offers_is_what_the_screen_offers() -> None:
         await press(pilot, "2", "ctrl+p")
         assert isinstance(app.screen, Palette)
         ids = {row.action.id for row in app.screen.query_one(Grid).rows}
-        assert ids == {action.id for action in front(app).offered()} - {"app.palette"}
+        assert ids == {action.id for action in front(app).actions.offered()} - {"app.palette"}
         assert "queue.quota" in ids
         await press(pilot, *"dash", "enter")
         assert isinstance(app.screen, DashboardScreen)

@@ -116,7 +116,7 @@ async def test_each_screen_shows_the_earlier_time(
         keys: dict[str, list[str]] = {}
         front = stage.app.front
         assert front is not None
-        for action in front.offered():
+        for action in front.actions.offered():
             for key in action.keys:
                 keys.setdefault(key, []).append(action.id)
         assert {key: ids for key, ids in keys.items() if len(ids) > 1} == {}
@@ -215,7 +215,7 @@ async def test_without_a_history_the_reason_is_said() -> None:
         await stage.press("ctrl+t")
         assert said(stage)[-1] == NO_HISTORY
         assert isinstance(stage.app.screen, ConsoleScreen)
-        assert not {action.id for action in stage.app.screen.offered()} & {action.id for action in TIME_TRAVEL}
+        assert not {action.id for action in stage.app.screen.actions.offered()} & {action.id for action in TIME_TRAVEL}
         assert not stage.app.screen.query_one(TimeLine).display
 
 

@@ -14,7 +14,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.names import called
-from gpuconsole.ui.screens.answers import PlanScreen
+from gpuconsole.ui.screens.answers import AnswerScreen, PlanOptions
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.whatif_changes import try_out
@@ -146,23 +146,23 @@ async def test_who_is_gone_meanwhile_is_said_to_be_gone() -> None:
         assert list(stage.app._notifications)[-1].message == "cq-research no longer exists; press x to search again"
 
 
-async def planned(stage: Stage) -> PlanScreen:
+async def planned(stage: Stage) -> PlanOptions:
     """The plan for one more job than there is room for."""
     await stage.press("7")
     try_out(stage.app, whatif_changes.submit([a_job("late-2", 8, "research", "research")], "research/late-2"))
     await stage.settle()
     await stage.press("p", "enter")
-    return stage.screen(PlanScreen)
+    return next(group for group in stage.screen(AnswerScreen).groups if isinstance(group, PlanOptions))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_an_option_of_a_plan_becomes_a_change_of_the_what_if_that_it_is_for(size: tuple[int, int]) -> None:
     async with staged(busy_org(), size) as stage:
-        screen = await planned(stage)
+        options = await planned(stage)
         assert "u try in what-if" in stage.lines[-1]
-        while screen.option is not None and screen.option.kind == "priority":
+        while options.selected is not None and options.selected.kind == "priority":
             await stage.press("j")
-        option = screen.option
+        option = options.selected
         assert option is not None
         await stage.press("u")
         words = [change.words for change in stage.screen(WhatIfScreen).changes]
@@ -173,9 +173,9 @@ async def test_an_option_of_a_plan_becomes_a_change_of_the_what_if_that_it_is_fo
 
 async def test_a_priority_that_a_plan_proposes_comes_after_the_job_that_gets_it() -> None:
     async with staged(busy_org()) as stage:
-        screen = await planned(stage)
-        assert screen.option is not None
-        assert screen.option.kind == "priority"
+        options = await planned(stage)
+        assert options.selected is not None
+        assert options.selected.kind == "priority"
         await stage.press("u")
         words = [change.words for change in stage.screen(WhatIfScreen).changes]
         assert words == ["submit research/late-2", "priority +501"]
@@ -185,5 +185,5 @@ async def test_no_change_is_no_change_to_be_tried() -> None:
     async with staged(busy_org()) as stage:
         await planned(stage)
         await stage.press("G", "u")
-        stage.screen(PlanScreen)
+        assert stage.screen(AnswerScreen).crumb() == "plan"
         assert list(stage.app._notifications)[-1].message == "try in what-if: this option changes nothing"

@@ -19,7 +19,7 @@ from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.sim.run_times import MEASURED
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.job_templates import BY_ID, JobTemplateRequest
-from gpuconsole.ui.screens.answers import LongAnswerScreen
+from gpuconsole.ui.screens.answers import AnswerScreen
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.whatif_changes import try_out
@@ -474,7 +474,7 @@ async def test_a_plan_is_made_for_the_jobs_of_the_what_if_and_needs_one() -> Non
         assert "no job among the changes" in " ".join(notice.message for notice in stage.app._notifications)
         await _added(stage, whatif_changes.submit([SERVE_2], "prod/serve-2"))
         await stage.press("p", "enter")
-        screen = stage.screen(LongAnswerScreen)
+        screen = stage.screen(AnswerScreen)
         assert (screen.crumb(), "1 workload to start within 10m (p95 wait)" in stage.text) == ("plan", True)
         assert "kinds done" not in stage.text
         await stage.press("escape")

@@ -14,7 +14,7 @@ from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload, WorkloadPhase
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.ui.paint import plain
-from gpuconsole.ui.screens.base import TextScreen
+from gpuconsole.ui.screens.objects import TextScreen
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen, WorkloadsScreen
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Prompt
 from gpuconsole.ui.widgets.grid import Grid
@@ -40,9 +40,9 @@ def names(stage: Stage) -> list[str]:
 
 
 def under_cursor(stage: Stage) -> str:
-    workload = stage.screen(WorkloadsScreen).workload_under_cursor()
-    assert workload is not None
-    return workload.name
+    subject = stage.screen(WorkloadsScreen).subject()
+    assert subject is not None
+    return stage.app.cluster.snapshot.workloads[subject.key].name
 
 
 def test_pending_workloads_come_first_by_their_place_in_the_queue() -> None:

@@ -1,9 +1,9 @@
 """Screens of reports about the whole cluster: ledger, fair shares, capacity, anti-patterns, preemption risk, plan.
 
-A quick report (`AnswerScreen`) is computed in a fork, in the background, every `EVERY` seconds while its screen is
-active; ctrl+r recomputes it immediately. If it is slow, it is computed less often, to take at most a twentieth of the
-time. The risk and the plan (`LongAnswerScreen`) come from simulation runs: they are computed once, show partial results
-and progress, and can be cancelled.
+All have the same screen, `AnswerScreen`, and one of two sources. A quick report (`RepeatedReport`) is computed in a
+fork, in the background, every `EVERY` seconds while its screen is active; ctrl+r recomputes it immediately. If it is
+slow, it is computed less often, to take at most a twentieth of the time. The risk and the plan (`LongReport`) come from
+simulation runs: they are computed once, show partial results and progress, and can be cancelled.
 
 A report has lines of text and tables, on whose rows the object actions work. Tables that do not fit together share the
 height by their number of rows, the focused one first; `tab` focuses the next one.
@@ -12,12 +12,11 @@ height by their number of rows, the focused one first; `tab` focuses the next on
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.data_gaps import (
@@ -66,11 +65,11 @@ from gpuconsole.ui.answers.cluster_reports import (
     without_kueue,
 )
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.base import ConsoleScreen, scrolling
+from gpuconsole.ui.screens.background import LongAnswer, SnapshotWorker
+from gpuconsole.ui.screens.base import ActionGroup, ConsoleScreen, Subject, scrolling
 from gpuconsole.ui.screens.drill import DrillsScreen
-from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.workload_actions import WorkloadScreen
+from gpuconsole.ui.screens.objects import ObjectActions, describe_screen
+from gpuconsole.ui.screens.workload_actions import WorkloadActions
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.whatif_changes import WhatIfChange, what_if_with_queue
@@ -125,14 +124,26 @@ SAID = 0.3
 QUEUES = ("cluster_queues", "cohorts", "volcano_queues", "kai_queues")
 
 
-class TablesScreen(WorkloadScreen):
-    """Base of report screens: a title with a remark at its right, and the report's lines and tables."""
+class ReportSource(Protocol):
+    """Computes a report for its screen, and has it shown."""
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Called for each Snapshot while the screen is active."""
+
+    def compute(self) -> None:
+        """Compute the report now."""
+
+
+class AnswerScreen(ConsoleScreen):
+    """A report: a title with a remark at its right, and the lines and tables that its source computes."""
 
     AUTO_FOCUS = "Grid, TextPane"
 
-    def __init__(self, name: str, title: str) -> None:
-        """`name` is the crumb, `title` is shown above the text."""
+    def __init__(self, name: str, title: str, source: Callable[["AnswerScreen"], ReportSource]) -> None:
+        """`name` is the crumb, `title` is shown above the text, `source` makes the report's source."""
         super().__init__()
+        self.groups = (ObjectActions(self), WorkloadActions(self))
+        self._source = source(self)
         self._trail, self._title = name, title
         self._lines: list[str] = []
         """Lines below the tables."""
@@ -159,6 +170,9 @@ class TablesScreen(WorkloadScreen):
         for grid in self._grids:
             # The cut columns are known only once the table has its width.
             self.watch(grid, "virtual_size", self._tell_row_later, init=False)
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._source.update(snapshot)
 
     # What it shows
 
@@ -281,7 +295,7 @@ class TablesScreen(WorkloadScreen):
         return Subject(*row.about)
 
     def handlers(self) -> Handlers:
-        offered = dict(super().handlers())
+        offered = {**super().handlers(), "app.refresh": self._source.compute}
         # `f` is the way to the fair shares, from one answer to the next.
         offered.pop("workload.scores", None)
         if isinstance(self.focused, TextPane):
@@ -308,10 +322,10 @@ class TablesScreen(WorkloadScreen):
         if table in QUEUES:
             return {
                 "object.open": lambda: self.console_app.go("queues", at=key),
-                "object.explain": lambda: self.describe(subject),
+                "object.explain": lambda: self.open(describe_screen(*subject)),
                 **({"object.what-if": lambda: what_if_with_queue(self, key)} if table == "cluster_queues" else {}),
             }
-        return {"object.open": lambda: self.describe(subject)}
+        return {"object.open": lambda: self.open(describe_screen(*subject))}
 
 
 def share_height(wants: Sequence[int], room: int, front: int) -> list[int]:
@@ -360,57 +374,44 @@ class AnswerChunk(NamedTuple):
     whole: bool = False
 
 
-class LongAnswerScreen(TablesScreen, Generic[Answered]):
-    """Screen of a slow report: computed once when opened, and again only on request (ctrl+r)."""
+class LongReport(Generic[Answered]):
+    """Source of a slow report: computed once when the screen opens, and again only on request (ctrl+r)."""
 
     def __init__(
         self,
-        name: str,
-        title: str,
-        ask: Callable[[AnalysisService], Iterator[Progress[Answered]]],
+        screen: AnswerScreen,
+        steps: Callable[[AnalysisService], Iterator[Progress[Answered]]],
         tell: Callable[[Progress[Answered]], AnswerChunk],
     ) -> None:
-        """`name` is the crumb, `title` is shown above the text."""
-        super().__init__(name, title)
-        self._ask, self._words = ask, tell
+        """`steps` begins the analysis, `tell` makes the text of each piece."""
+        self._screen, self._tell = screen, tell
+        self._run = LongAnswer(screen, steps, self._came, self._failed)
+        self._is_asked = False
 
-    def on_mount(self) -> None:
-        # Textual calls the method of the parent, too.
-        self._begin()
+    def update(self, snapshot: Snapshot) -> None:
+        if not self._is_asked or self._run.is_outdated:
+            self.compute()
 
-    def handlers(self) -> Handlers:
-        return {**super().handlers(), "app.refresh": self._begin}
-
-    def _begin(self) -> None:
-        self.remark("starting …", "pending")
-        self.run_worker(self._work, thread=True, exclusive=True, group="long-answer")
-
-    def _work(self) -> None:
-        worker = get_current_worker()
-        try:
-            for piece in self._ask(self.console.answers):
-                # Not requesting the next piece cancels the rest.
-                if worker.is_cancelled:
-                    return
-                self.call_later(self._came, piece)
-        except ConsoleError as error:
-            if not worker.is_cancelled:
-                self.call_later(self._failed, error)
+    def compute(self) -> None:
+        self._is_asked = True
+        self._screen.remark("starting …", "pending")
+        self._run.start()
 
     def _came(self, piece: Progress[Answered]) -> None:
-        chunk = self._words(piece)
-        self.remark(chunk.progress, "dim" if chunk.whole else "pending")
+        chunk = self._tell(piece)
+        self._screen.remark(chunk.progress, "dim" if chunk.whole else "pending")
         if chunk.parts is not None:
-            self.write(chunk.parts)
+            self._screen.write(chunk.parts)
 
     def _failed(self, error: ConsoleError) -> None:
-        self.remark("", "")
-        self.fail(error)
+        self._screen.remark("", "")
+        self._screen.fail(error)
 
 
-def risk_screen() -> LongAnswerScreen[Risk]:
+def risk_screen() -> AnswerScreen:
     """Make the screen of the preemption risk of each running workload."""
-    return LongAnswerScreen("risk", "Preemption risk of running workloads", _risk_steps, _risk)
+    title = "Preemption risk of running workloads"
+    return AnswerScreen("risk", title, lambda screen: LongReport(screen, _risk_steps, _risk))
 
 
 def _risk_steps(answers: AnalysisService) -> Iterator[Progress[Risk]]:
@@ -422,41 +423,55 @@ def _risk_steps(answers: AnalysisService) -> Iterator[Progress[Risk]]:
         yield from answers.risk()
 
 
-class PlanScreen(LongAnswerScreen[CapacityPlan]):
-    """The cheapest changes of quota, nodes or policy that start the submitted jobs within a target wait."""
+class PlanOptions(ActionGroup):
+    """The options of a plan, and the action that adds the selected one to the what-if that the plan is for."""
 
-    def __init__(self, commands: Sequence[Command], wanted: Span, take: Callable[[WhatIfChange], object]) -> None:
+    def __init__(self, screen: AnswerScreen, take: Callable[[WhatIfChange], object]) -> None:
         """`take` adds the changes of an option to the what-if."""
-        title = f"Cheapest options to start within {format_span(wanted)}"
-        super().__init__("plan", title, lambda answers: answers.plan(commands, wanted), self._chunk)
+        self._screen = screen
         self._take = take
         self._options: Mapping[str, PlanOption] = {}
 
-    def _chunk(self, piece: Progress[CapacityPlan]) -> AnswerChunk:
+    def tell(self, piece: Progress[CapacityPlan]) -> AnswerChunk:
+        """Make the text of a piece of the plan, and keep its options."""
         if piece.answer is None:
             return AnswerChunk(f"{piece.done} of {piece.total} kinds of options evaluated, now: {piece.doing}")
         self._options = {key_of(option): option for option in options_of(piece.answer)}
         return AnswerChunk(_as_of(piece.answer.time), plan_parts(piece.answer), whole=True)
 
     def handlers(self) -> Handlers:
-        return {**super().handlers(), "object.rehearse": self._rehearse}
+        return {"object.rehearse": self._rehearse}
 
     def refusal(self, action: Action) -> str:
-        if action.id == "object.rehearse" and self.option is None:
+        if action.id != "object.rehearse":
+            return ""
+        if (option := self.selected) is None:
             return "no option is selected"
-        if action.id == "object.rehearse" and self.option is not None and not self.option.commands:
-            return "this option changes nothing"
-        return super().refusal(action)
+        return "" if option.commands else "this option changes nothing"
 
     @property
-    def option(self) -> PlanOption | None:
-        """The selected option."""
-        return self._options.get(self.row.key) if self.row is not None else None
+    def selected(self) -> PlanOption | None:
+        row = self._screen.row
+        return self._options.get(row.key) if row is not None else None
 
     def _rehearse(self) -> None:
-        if (option := self.option) is not None:
-            self.console_app.up()
+        if (option := self.selected) is not None:
+            self._screen.console_app.up()
             self._take(WhatIfChange(option.words, option.commands))
+
+
+def plan_screen(commands: Sequence[Command], wanted: Span, take: Callable[[WhatIfChange], object]) -> AnswerScreen:
+    """Make the screen of the cheapest changes of quota, nodes or policy that start jobs within the wait `wanted`.
+
+    `commands` submit the jobs; `take` adds the changes of an option to the what-if.
+    """
+
+    def source(screen: AnswerScreen) -> LongReport[CapacityPlan]:
+        options = PlanOptions(screen, take)
+        screen.groups = (*screen.groups, options)
+        return LongReport(screen, lambda answers: answers.plan(commands, wanted), options.tell)
+
+    return AnswerScreen("plan", f"Cheapest options to start within {format_span(wanted)}", source)
 
 
 def _risk(piece: Progress[Risk]) -> AnswerChunk:
@@ -488,33 +503,29 @@ class AnswerContext(NamedTuple):
 Answer = Callable[[AnswerContext], Sequence[Part]]
 
 
-class AnswerScreen(TablesScreen):
-    """Screen of a report that is recomputed regularly."""
+class RepeatedReport:
+    """Source of a quick report, which is recomputed regularly."""
 
-    def __init__(self, name: str, title: str, answer: Answer) -> None:
-        """`name` is the crumb, `title` is shown above the text."""
-        super().__init__(name, title)
-        self._question = answer
-        self._background = SnapshotWorker(self, self._gather, self._tell, reads=True)
+    def __init__(self, screen: AnswerScreen, answer: Answer) -> None:
+        self._screen = screen
+        self._answer = answer
+        self._background = SnapshotWorker(screen, self._gather, self._tell, reads=True)
         self._due = 0.0
 
-    def show(self, snapshot: Snapshot) -> None:
+    def update(self, snapshot: Snapshot) -> None:
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY
             self._background.ask(snapshot)
 
-    def handlers(self) -> Handlers:
-        return {**super().handlers(), "app.refresh": self._again}
-
-    def _again(self) -> None:
+    def compute(self) -> None:
         self._due = 0.0
-        self.show(self.console.snapshot)
+        self.update(self._screen.console.snapshot)
 
     def _gather(self, snapshot: Snapshot) -> tuple[Sequence[Part], str] | ConsoleError:
-        began = time.monotonic()
+        began, console = time.monotonic(), self._screen.console
         try:
-            standing = self.console.answers.standing()
-            lines = self._question(AnswerContext(standing, snapshot, self.console.prices, self.console.preemptions()))
+            standing = console.answers.standing()
+            lines = self._answer(AnswerContext(standing, snapshot, console.prices, console.preemptions()))
         except ConsoleError as error:
             return error
         self._due = max(self._due, time.monotonic() + SHARE * (time.monotonic() - began))
@@ -522,11 +533,16 @@ class AnswerScreen(TablesScreen):
 
     def _tell(self, found: tuple[Sequence[Part], str] | ConsoleError) -> None:
         if isinstance(found, ConsoleError):
-            self.fail(found)
+            self._screen.fail(found)
             return
         parts, when = found
-        self.remark(f"as of {when}", "dim")
-        self.write(parts)
+        self._screen.remark(f"as of {when}", "dim")
+        self._screen.write(parts)
+
+
+def report_screen(name: str, title: str, answer: Answer) -> AnswerScreen:
+    """Make the screen of a quick report; `name` is its crumb."""
+    return AnswerScreen(name, title, lambda screen: RepeatedReport(screen, answer))
 
 
 def _ledger(asked: AnswerContext) -> Sequence[Part]:
@@ -575,7 +591,7 @@ _WORDS: dict[str, tuple[str, Answer]] = {
 }
 """Name → title and content of its screen."""
 SCREENS: dict[str, Callable[[], ConsoleScreen]] = {
-    **{name: partial(AnswerScreen, name, *about) for name, about in _WORDS.items()},
+    **{name: partial(report_screen, name, *about) for name, about in _WORDS.items()},
     "risk": risk_screen,
     "drills": DrillsScreen,
 }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.app import SuspendNotSupported
-from textual.worker import get_current_worker
+from textual.worker import Worker, get_current_worker
 
 from gpuconsole.errors import ConsoleError
 
@@ -72,8 +72,78 @@ REST = 10.0
 POLLING_SHARE = 4.0
 
 
-Question = Callable[[AnalysisService, str], Iterator[Progress[Answer]]]
-"""A long analysis: (AnalysisService, workload key) → its progress. It may block, and raise ConsoleError."""
+class LongAnswer(Generic[Answer]):
+    """Runs a long analysis in a thread, and hands its screen one piece after the other.
+
+    A cancelled run delivers nothing more, and neither does one whose screen is closed, or whose time the console does
+    not show any more. Not thread-safe: only the screen calls it.
+    """
+
+    def __init__(
+        self,
+        screen: ConsoleScreen,
+        steps: Callable[[AnalysisService], Iterator[Progress[Answer]]],
+        show: Callable[[Progress[Answer]], object],
+        fail: Callable[[ConsoleError], object],
+    ) -> None:
+        """`steps` begins the analysis in the thread: it may block, and raise ConsoleError.
+
+        `show` gets each piece, `fail` the error in place of the last one; by then the run is not running any more.
+        """
+        self._screen = screen
+        self._steps = steps
+        self._show = show
+        self._fail = fail
+        self._worker: Worker[None] | None = None
+        """The run whose pieces are delivered; None if there is none."""
+        self._answers: AnalysisService | None = None
+        """What it was started with; the console has another one for each time that it shows."""
+
+    @property
+    def is_running(self) -> bool:
+        return self._worker is not None
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it runs, but for a time that the console does not show any more: start it again."""
+        return self.is_running and self._answers is not self._screen.console.answers
+
+    def start(self) -> None:
+        """Start the analysis of the shown time, in place of one that runs."""
+        self.cancel()
+        self._answers = self._screen.console.answers
+        work = partial(self._run, self._answers)
+        self._worker = self._screen.run_worker(work, thread=True, group=f"long-answer-{id(self)}")
+
+    def cancel(self) -> None:
+        """Cancel the run, if there is one."""
+        if self._worker is not None:
+            self._worker.cancel()
+            self._worker = None
+
+    def _run(self, answers: AnalysisService) -> None:
+        worker: Worker[None] = get_current_worker()
+        try:
+            for piece in self._steps(answers):
+                # Not requesting the next piece cancels the rest.
+                if worker.is_cancelled:
+                    return
+                self._screen.call_later(self._came, worker, piece)
+        except ConsoleError as error:
+            self._screen.call_later(self._failed, worker, error)
+
+    def _came(self, worker: Worker[None], piece: Progress[Answer]) -> None:
+        self._deliver(worker, partial(self._show, piece), last=piece.last)
+
+    def _failed(self, worker: Worker[None], error: ConsoleError) -> None:
+        self._deliver(worker, partial(self._fail, error), last=True)
+
+    def _deliver(self, worker: Worker[None], show: Callable[[], object], *, last: bool) -> None:
+        if worker is not self._worker or self.is_outdated or not self._screen.stands:
+            return
+        if last:
+            self._worker = None
+        self._screen.safely(show)
 
 
 class AnswerPoller(Generic[Answer]):
@@ -86,83 +156,64 @@ class AnswerPoller(Generic[Answer]):
     def __init__(
         self,
         screen: ConsoleScreen,
-        key: str,
-        question: Question[Answer],
+        question: Callable[[AnalysisService], Iterator[Progress[Answer]]],
         show: Callable[[], object],
         *,
         share: float = POLLING_SHARE,
     ) -> None:
-        """Create a poller that calls `question` with the workload's `key` (empty for all workloads).
+        """Create a poller that repeats the long analysis `question`, and calls `show` after each result.
 
-        It calls `show` after each result. The pause after a computation is `share` times as long as the computation
-        took, and at least `REST` seconds.
+        The pause after a computation is `share` times as long as the computation took, and at least `REST` seconds.
         """
         self._screen = screen
-        self._key = key
-        self._question = question
         self._show = show
         self._share = share
-        self._next = 0.0
+        self._run = LongAnswer(screen, question, self._came, self._failed)
+        self._began = self._next = 0.0
         self._answers: AnalysisService | None = None
-        self._is_superseded = False
-        """Whether the console shows another time than that for which a result is being computed."""
-        self.busy = False
+        self._is_first = True
+        """Whether partial results are shown; later the last complete result stays until the next one."""
         self.progress: Progress[Answer] | None = None
         """The newest progress with a result."""
         self.problem = ""
         """Why there is no result."""
 
     @property
+    def busy(self) -> bool:
+        return self._run.is_running
+
+    @property
     def answer(self) -> Answer | None:
         """The newest result, perhaps a partial one."""
         return self.progress.answer if self.progress is not None else None
 
-    def ask(self, answers: AnalysisService, *, now: bool = False) -> None:
+    def ask(self, *, now: bool = False) -> None:
         """Start the computation in a thread, unless one runs or the pause is not over; `now` skips the pause."""
+        answers = self._screen.console.answers
         if answers is not self._answers:
             # The console shows another time: what was computed about the one before is not true any more.
+            self._run.cancel()
             self._answers, self.progress, self.problem, now = answers, None, "", True
-            self._is_superseded = self.busy
         if self.busy or (not now and time.monotonic() < self._next):
             return
-        self.busy = True
-        # Partial results are shown only the first time; later the last complete result stays until the next one.
-        work = partial(self._try, answers, self.answer is None)
-        self._screen.run_worker(work, thread=True, group=f"ask-{id(self)}")
-
-    def _try(self, answers: AnalysisService, in_pieces: bool) -> None:
-        began, worker = time.monotonic(), get_current_worker()
-        whole: Progress[Answer] | None = None
-        problem = ""
-        try:
-            for progress in self._question(answers, self._key):
-                # Not requesting the next piece cancels the rest.
-                if worker.is_cancelled:
-                    return
-                if progress.answer is not None:
-                    whole = progress
-                    if in_pieces:
-                        self._screen.call_later(self._came, progress)
-        except ConsoleError as error:
-            whole, problem = None, str(error)
-        if not worker.is_cancelled:
-            self._screen.call_later(self._ended, whole, problem, time.monotonic() - began)
+        self._is_first, self._began = self.answer is None, time.monotonic()
+        self._run.start()
 
     def _came(self, progress: Progress[Answer]) -> None:
-        if not self._is_superseded:
+        if progress.last:
+            self._rest()
+        if progress.answer is not None and (progress.last or self._is_first):
             self.progress, self.problem = progress, ""
-            self._screen.safely(self._show)
+            self._show()
 
-    def _ended(self, whole: Progress[Answer] | None, problem: str, took: float) -> None:
-        self.busy = False
-        if self._is_superseded and self._answers is not None:
-            self._is_superseded = False
-            self.ask(self._answers, now=True)
-            return
-        self.problem = problem
-        self._next = time.monotonic() + max(REST, self._share * took)
-        self.progress = whole or self.progress
-        self._screen.safely(self._show)
+    def _failed(self, error: ConsoleError) -> None:
+        self._rest()
+        self.problem = str(error)
+        self._show()
+
+    def _rest(self) -> None:
+        now = time.monotonic()
+        self._next = now + max(REST, self._share * (now - self._began))
 
 
 MANY = 1000

@@ -1,16 +1,17 @@
-"""Base classes of all screens: actions and their keys, the common frame, navigation, table, and screens of text.
+"""The base class of all screens: the common frame, the newest Snapshot, the table, its filter, and navigation.
 
 A screen composes widgets and routes messages; it computes nothing, and never edits state: it sends Commands, and
 receives Snapshots. It draws a Snapshot in `show()`: each new one while it is active, and the newest one when it becomes
 active. A screen that fails to draw shows an error, and the rest of the console stays usable.
 
-A screen lists its actions in `handlers()`. An unavailable action is refused with a reason; a dangerous one asks for
-confirmation. Toasts and dialogs are in `screens.dialogs`. `AppServices` is what screens use of the app.
+A screen lists its actions in `handlers()`; those that several screens offer for the objects under their cursors come
+from its `ActionGroup`s. An unavailable action is refused with a reason; a dangerous one asks for confirmation: its
+`ActionRunner` does both. Its `Dialogs` open dialogs and show toasts. `AppServices` is what screens use of the app.
 """
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 from textual import events, on
@@ -36,13 +37,12 @@ from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.table_model import FilterError, parse_filter
-from gpuconsole.ui.textual_patches import IgnoreEventsWhilePruning
+from gpuconsole.ui.textual_patches import TunedScreen
 from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, CommandLineRead, FilterLine, parse_command
-from gpuconsole.ui.widgets.dialogs import AskingScreen, PaletteEntry, Question, hints, menu
+from gpuconsole.ui.widgets.dialogs import Dialogs, PaletteEntry, Question, hints, menu
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.header_footer import Crumbs, Footer, Header
-from gpuconsole.ui.widgets.painter import PaneState, notice
-from gpuconsole.ui.widgets.textpane import TextPane
+from gpuconsole.ui.widgets.painter import PaneState
 from gpuconsole.ui.widgets.time_line import TimeLine, TimeLineView
 
 
@@ -199,48 +199,38 @@ class AppServices(Protocol):
     def exit(self) -> None: ...
 
 
-class ActingScreen(AskingScreen):
-    """A screen that runs the action bound to a pressed key."""
+class Subject(NamedTuple):
+    """Names the object that an action is about: a table as in `objects.TABLES`, and a key in it."""
 
-    # Overridden by screens
+    table: str
+    key: str
+
+
+class ActionGroup:
+    """Actions on the objects under a screen's cursor, which several screens offer, such as those on nodes."""
 
     def handlers(self) -> Handlers:
-        """The actions that this screen offers: action id → function that runs it."""
+        """The actions that are offered now: action id → function that runs it."""
         return {}
 
     def refusal(self, action: Action) -> str:
         """Reason why the action is unavailable, shown to the user; empty if it is available."""
-        if not action.changes:
-            return ""
-        status = self.console.status
-        if not status.read_only:
-            return ""
-        if status.behind is not None:
-            return "an earlier time is shown; Esc returns to the present"
-        return status.refusal if status.history else "this session is read-only"
+        return ""
 
-    def question(self, action: Action) -> Question | None:
-        """Return the confirmation before a dangerous action; None runs it without one, as nothing would be lost."""
-        return Question(f"{action.label.capitalize()}?", (action.help,), yes=action.label.capitalize())
+    def questions(self) -> Mapping[str, Callable[[], Question | None]]:
+        """Dangerous action id → function that makes its confirmation; None runs it without one."""
+        return {}
 
-    def acted(self, action: Action) -> None:
-        """Hook: called after an action that needed no confirmation."""
 
-    # Used by screens
+class ActionRunner:
+    """Finds the actions that a screen offers by their keys, and runs them."""
 
-    @property
-    def console(self) -> Console:
-        return self.console_app.cluster
-
-    @property
-    def console_app(self) -> AppServices:
-        return cast("AppServices", self.app)
-
-    # Keys
+    def __init__(self, screen: "ConsoleScreen") -> None:
+        self._screen = screen
 
     def offered(self) -> list[Action]:
         """All actions of this screen, in the order of the registry."""
-        here = {**self.console_app.handlers(), **self.handlers()}
+        here = self._handlers()
         found = [action for action in ACTIONS if action.id in here and not self._has_nothing_to_say(action)]
         taken = {key for action in found if action.scope is Scope.TIME for key in action.keys if not _yields(action)}
         if taken:
@@ -251,11 +241,18 @@ class ActingScreen(AskingScreen):
 
     def _has_nothing_to_say(self, action: Action) -> bool:
         """Whether `explain` has nothing to explain, so that it is not offered."""
-        return action.id == "object.explain" and bool(self.refusal(action))
+        return action.id == "object.explain" and bool(self._screen.refusal(action))
+
+    def _handlers(self) -> Handlers:
+        return {**self._screen.console_app.handlers(), **self._screen.handlers()}
 
     def entries(self) -> list[PaletteEntry]:
         """Entries of the palette."""
-        return [PaletteEntry(action, self.refusal(action)) for action in self.offered() if action.id != "app.palette"]
+        return [
+            PaletteEntry(action, self._screen.refusal(action))
+            for action in self.offered()
+            if action.id != "app.palette"
+        ]
 
     def means(self, key: str, before: str = "") -> bool:
         """Return whether `key` runs an action on this screen or starts a sequence; `before` is the preceding key."""
@@ -276,32 +273,35 @@ class ActingScreen(AskingScreen):
 
     def run(self, action: Action) -> None:
         """Run an action: refuse it with a reason, or ask for confirmation if it is dangerous."""
-        ACTION_LOG.info("action %s in %s", action.id, " › ".join(self.console_app.way))
-        handler = {**self.console_app.handlers(), **self.handlers()}.get(action.id)
+        ACTION_LOG.info("action %s in %s", action.id, " › ".join(self._screen.console_app.way))
+        handler = self._handlers().get(action.id)
         if handler is None:
-            self.flash(f"{action.label}: not available on this screen", "warning")
-        elif reason := self.refusal(action):
-            self.flash(f"{action.label}: {reason}", "warning")
-        elif action.dangerous and (question := self.question(action)) is not None:
-            self.ask(question, handler)
+            self._screen.flash(f"{action.label}: not available on this screen", "warning")
+        elif reason := self._screen.refusal(action):
+            self._screen.flash(f"{action.label}: {reason}", "warning")
+        elif action.dangerous and (question := self._screen.question(action)) is not None:
+            self._screen.dialogs.ask(question, handler)
         else:
             handler()
-            self.acted(action)
+            self._screen.acted(action)
 
     def run_id(self, id: str) -> None:
+        """Run the action with this id, as `run` does."""
         self.run(BY_ID[id])
 
     def _hint(self, prefix: str, following: Mapping[str, Action]) -> None:
-        self.choose(f"{spell(prefix)} …", hints(following, self.refusal), self.run_id)
+        self._screen.dialogs.choose(f"{spell(prefix)} …", hints(following, self._screen.refusal), self.run_id)
 
     def open_menu(self) -> None:
         """List the actions for the selected object; a second key picks one."""
-        self.choose("Actions", menu(self.offered(), self.refusal), self.run_id)
+        self._screen.dialogs.choose("Actions", menu(self.offered(), self._screen.refusal), self.run_id)
 
 
-class FramedScreen(ActingScreen):
-    """A screen that draws Snapshots inside the common frame."""
+class ConsoleScreen(TunedScreen, inherit_bindings=False):
+    """Base of all screens: draws Snapshots in the common frame, with table keys, filter and navigation."""
 
+    BINDINGS: ClassVar[list[BindingType]] = []
+    AUTO_FOCUS = "Grid"
     ALLOW_IN_MAXIMIZED_VIEW = "Header, Crumbs, TimeLine, FilterLine, CommandLine, Footer"
     """Widgets that stay when a pane is maximized."""
 
@@ -312,7 +312,22 @@ class FramedScreen(ActingScreen):
 
     reads: ClassVar[frozenset[str]] = frozenset()
     """API resources (plurals) of its tables: an empty table names those that are forbidden; none stand for all."""
-    _failure: str = ""
+    groups: Sequence[ActionGroup] = ()
+    """Actions that it shares with other screens; a later group's handlers and confirmations replace an earlier's."""
+
+    passing: ClassVar[bool] = False
+    """Whether this screen is closed when another screen is opened from it."""
+    is_answer: bool = False
+    """Whether this is a report, opened by an action `answer.NAME`: another report replaces it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dialogs = Dialogs(self)
+        self.actions = ActionRunner(self)
+        self._failure = ""
+        """The last error in drawing, which a toast has shown."""
+        self._arriving = ("", "")
+        """The filter and the key of the object to select once the table is filled."""
 
     # Overridden by screens
 
@@ -327,10 +342,59 @@ class FramedScreen(ActingScreen):
         """Return the screen's name in the navigation path."""
         return self.view
 
-    def arrived(self) -> None:
-        """Hook: called after each drawing that filled the table."""
+    def handlers(self) -> Handlers:
+        """Action id → handler; subclasses extend it."""
+        offered = {**self._table_handlers(), **self._own_handlers()}
+        for group in self.groups:
+            offered |= group.handlers()
+        return offered
+
+    def refusal(self, action: Action) -> str:
+        """Reason why the action is unavailable, shown to the user; empty if it is available."""
+        return self._read_only(action) or next(filter(None, (group.refusal(action) for group in self.groups)), "")
+
+    def question(self, action: Action) -> Question | None:
+        """Return the confirmation before a dangerous action; None runs it without one, as nothing would be lost."""
+        for group in reversed(self.groups):
+            if (make := group.questions().get(action.id)) is not None:
+                return make()
+        return Question(f"{action.label.capitalize()}?", (action.help,), yes=action.label.capitalize())
+
+    def subject(self) -> Subject | None:
+        """Return the object under the cursor; None if there is none."""
+        return None
+
+    def subjects(self) -> list[Subject]:
+        """Targets of an action: all marked objects, else the selected one."""
+        subject = self.subject()
+        return [subject] if subject is not None else []
+
+    def same(self, other: "ConsoleScreen") -> bool:
+        """Return whether `other` shows the same content, so that it need not be opened a second time."""
+        return type(self) is type(other) and self.crumb() == other.crumb()
+
+    def point_at(self, key: str) -> None:
+        """Put the cursor on the object with this key."""
+        grid = self.grid
+        if grid is not None and not grid.move_to_key(key):
+            self.flash(f"{key} is not in this table", "warning")
+
+    def picked(self, row: Any) -> None:
+        """Called when another row is selected; screens with a side pane update it."""
 
     # Used by screens
+
+    @property
+    def console(self) -> Console:
+        return self.console_app.cluster
+
+    @property
+    def console_app(self) -> AppServices:
+        return cast("AppServices", self.app)
+
+    def flash(self, text: str, severity: SeverityLevel = "information") -> None:
+        """Show a toast."""
+        self.dialogs.flash(text, severity)
 
     @property
     def stands(self) -> bool:
@@ -349,6 +413,35 @@ class FramedScreen(ActingScreen):
             return self.focused
         return next((grid for grid in self.query(Grid) if grid.display), None)
 
+    def send(self, commands: Iterable[Command], said: str = "") -> None:
+        """Send Commands to the cluster, and show the toast `said`. Later Snapshots show the outcome."""
+        try:
+            for command in commands:
+                self.console.submit(command)
+        except ConsoleError as error:
+            self.flash(str(error), "error")
+        else:
+            if said:
+                self.flash(said)
+
+    def open(self, screen: "ConsoleScreen") -> None:
+        """Open a screen above this one."""
+        if not self.dialogs.left_for(screen.crumb()):
+            self.console_app.open(screen)
+
+    def arrive(self, *, filtered: str = "", at: str = "") -> None:
+        """Once the table is filled, set its filter to `filtered`, or put the cursor on the object with the key `at`."""
+        self._arriving = (filtered, at)
+        self.call_after_refresh(self.redraw)
+
+    def _arrived(self) -> None:
+        filtered, at = self._arriving
+        self._arriving = ("", "")
+        if filtered:
+            self.set_filter(filtered)
+        if at:
+            self.point_at(at)
+
     # The Snapshot
 
     def redraw(self) -> None:
@@ -358,7 +451,7 @@ class FramedScreen(ActingScreen):
         if self.snapshot is not EMPTY:
             self.safely(self._show_newest)
             if self.grid is None or self.grid.state is not PaneState.LOADING:
-                self.arrived()
+                self._arrived()
         self.refresh_frame()
 
     def _show_newest(self) -> None:
@@ -404,14 +497,11 @@ class FramedScreen(ActingScreen):
         yield CommandLine()
         yield Footer()
 
-    def on_mount(self) -> None:
-        """Hook: prepares the screen once its widgets exist."""
-
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         # Nothing that our styles depend on changes while a screen is away, except the theme, which Textual sees to
         # itself; to style all widgets again takes as long as to draw them.
         event.refresh_styles = False
-        self.set_reactive(FramedScreen.snapshot, self.console.snapshot)
+        self.set_reactive(ConsoleScreen.snapshot, self.console.snapshot)
         if not self.is_current:
             # It is created before it is needed.
             self.call_after_refresh(self.redraw)
@@ -430,7 +520,7 @@ class FramedScreen(ActingScreen):
         if not self.stands:
             return
         self.show_header()
-        names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, FramedScreen)]
+        names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, ConsoleScreen)]
         self.query_one(Crumbs).show(self.console_app.view, names)
         self.query_one(TimeLine).view = self.console_app.time_travel.view
         self.show_place()
@@ -440,7 +530,7 @@ class FramedScreen(ActingScreen):
         """Show the available keys in the footer, those of the selected object first."""
         if not self.stands:
             return
-        offered = [action for action in self.offered() if action.footer and action.keys]
+        offered = [action for action in self.actions.offered() if action.footer and action.keys]
         offered.sort(key=lambda action: (action.scope in WIDE_SCOPES, action.id in EVERY_OBJECT))
         self.query_one(Footer).show([(action, bool(self.refusal(action))) for action in offered])
 
@@ -450,6 +540,7 @@ class FramedScreen(ActingScreen):
         self.query_one(Crumbs).right = place(grid) if grid is not None else ""
 
     def acted(self, action: Action) -> None:
+        """Update what an action changed that needed no confirmation."""
         if action.scope is Scope.TABLE:
             # With the row itself, not with the message about it, which comes a frame later.
             self.show_place()
@@ -459,70 +550,18 @@ class FramedScreen(ActingScreen):
         if self.stands:
             self.query_one(Header).show(self.console.status, self.namespaces)
 
+    # Actions of all screens
 
-class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=False):
-    """Base of all screens of the console: a framed screen with table keys, filter, and navigation."""
-
-    BINDINGS: ClassVar[list[BindingType]] = []
-    AUTO_FOCUS = "Grid"
-
-    passing: ClassVar[bool] = False
-    """Whether this screen is closed when another screen is opened from it."""
-    is_answer: bool = False
-    """Whether this is a report, opened by an action `answer.NAME`: another report replaces it."""
-    _arriving: tuple[str, str] = ("", "")
-
-    # Overridden by screens
-
-    def handlers(self) -> Handlers:
-        """Action id → handler; subclasses extend it."""
-        return self._table_handlers() | self._own_handlers()
-
-    def same(self, other: "ConsoleScreen") -> bool:
-        """Return whether `other` shows the same content, so that it need not be opened a second time."""
-        return type(self) is type(other) and self.crumb() == other.crumb()
-
-    def point_at(self, key: str) -> None:
-        """Put the cursor on the object with this key."""
-        grid = self.grid
-        if grid is not None and not grid.move_to_key(key):
-            self.flash(f"{key} is not in this table", "warning")
-
-    def picked(self, row: Any) -> None:
-        """Called when another row is selected; screens with a side pane update it."""
-
-    # Used by screens
-
-    def send(self, commands: Iterable[Command], said: str = "") -> None:
-        """Send Commands to the cluster, and show the toast `said`. Later Snapshots show the outcome."""
-        try:
-            for command in commands:
-                self.console.submit(command)
-        except ConsoleError as error:
-            self.flash(str(error), "error")
-        else:
-            if said:
-                self.flash(said)
-
-    def open(self, screen: "ConsoleScreen") -> None:
-        """Open a screen above this one."""
-        if not self.left_for(screen.crumb()):
-            self.console_app.open(screen)
-
-    def arrive(self, *, filtered: str = "", at: str = "") -> None:
-        """Once the table is filled, set its filter to `filtered`, or put the cursor on the object with the key `at`."""
-        self._arriving = (filtered, at)
-        self.call_after_refresh(self.redraw)
-
-    def arrived(self) -> None:
-        filtered, at = self._arriving
-        self._arriving = ("", "")
-        if filtered:
-            self.set_filter(filtered)
-        if at:
-            self.point_at(at)
-
-    # Handlers of all screens
+    def _read_only(self, action: Action) -> str:
+        """Why an action that changes the cluster cannot be run now; empty if it can."""
+        if not action.changes:
+            return ""
+        status = self.console.status
+        if not status.read_only:
+            return ""
+        if status.behind is not None:
+            return "an earlier time is shown; Esc returns to the present"
+        return status.refusal if status.history else "this session is read-only"
 
     def _own_handlers(self) -> dict[str, Handler]:
         return {
@@ -631,7 +670,7 @@ class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=Fal
     def _row_opened(self, message: RowOpened) -> None:
         message.stop()
         if "object.open" in self.handlers():
-            self.run_id("object.open")
+            self.actions.run_id("object.open")
 
     @on(RowPicked)
     def _row_picked(self, message: RowPicked) -> None:
@@ -640,10 +679,6 @@ class ConsoleScreen(IgnoreEventsWhilePruning, FramedScreen, inherit_bindings=Fal
         self.picked(message.row)
         # After the row is drawn: the footer can wait.
         self.call_after_refresh(self.show_keys)
-
-
-Source = Callable[[Snapshot], Iterable[Painted] | None]
-"""Function that makes a screen's lines from a Snapshot; None where the object does not exist any more."""
 
 
 def scrolling(pane: Widget) -> dict[str, Handler]:
@@ -656,41 +691,3 @@ def scrolling(pane: Widget) -> dict[str, Handler]:
         "table.page-down": pane.scroll_page_down,
         "table.page-up": pane.scroll_page_up,
     }
-
-
-class TextScreen(ConsoleScreen):
-    """Shows the lines that `source` makes of each Snapshot; once the object is deleted, the last lines stay."""
-
-    AUTO_FOCUS = "TextPane"
-
-    def __init__(self, name: str, source: Source, *, wrap: bool = True, copied: str = "") -> None:
-        """`name` is shown in the breadcrumbs, `y y` copies `copied`."""
-        super().__init__()
-        self._trail = name
-        self._source = source
-        self._wrap = wrap
-        self._copied = copied
-        self._last: list[Painted] = []
-
-    def body(self) -> ComposeResult:
-        yield TextPane(wrap=self._wrap)
-
-    def crumb(self) -> str:
-        return self._trail
-
-    def show(self, snapshot: Snapshot) -> None:
-        found = self._source(snapshot)
-        pane = self.query_one(TextPane)
-        if found is not None:
-            self._last = list(found)
-            pane.show(self._last)
-        else:
-            pane.show([notice(PaneState.EMPTY, "Deleted. Last known state:"), (), *self._last])
-
-    def handlers(self) -> Handlers:
-        offered = {**super().handlers(), **scrolling(self.query_one(TextPane))}
-        return {**offered, "object.copy-name": self._copy} if self._copied else offered
-
-    def _copy(self) -> None:
-        self.app.copy_to_clipboard(self._copied)
-        self.flash(f"Copied {self._copied}")

@@ -1,4 +1,4 @@
-"""Base of the what-if screen: dialogs that ask for a change, and a file for `gpuconsole whatif -f` with the changes."""
+"""Parts of the what-if screen: dialogs that ask for a change, and the file for `gpuconsole whatif -f`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -6,19 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from textual import work
 
+from gpuconsole.errors import ConsoleError
 from gpuconsole.model.clock import Span
 from gpuconsole.model.commands import Command
 from gpuconsole.model.documents.yaml_json import FormError, read_yaml
 from gpuconsole.model.manifests import Severity
 from gpuconsole.model.objects import Object
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import Workload
 from gpuconsole.sim.scenario_form import Changes, ScenarioError, read_changes, to_change_list
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.names import called
+from gpuconsole.ui.screens.background import run_in_background
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.whatif_changes import WhatIfChange
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField, whole_number
@@ -41,67 +43,79 @@ OTHERS = {
 """Changes that are typed as text: type of the Command → template of its fields, which the operator edits."""
 
 
-class ChangeScreen(ConsoleScreen):
-    """Base of the what-if screen: asks for the changes that are to be simulated."""
+class ChangeDialogs:
+    """Asks for the changes that the what-if screen is to simulate."""
 
-    def add(self, change: WhatIfChange) -> None:
-        """Add a change to the list; implemented by the subclass."""
-        raise NotImplementedError
+    def __init__(self, screen: ConsoleScreen, add: Callable[[WhatIfChange], object]) -> None:
+        """`add` adds a change to the list."""
+        self._screen = screen
+        self._dialogs = screen.dialogs
+        self._add = add
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        return self._screen.snapshot
 
     def ask_change(self) -> None:
+        """Ask which kind of change to add, and for its details."""
         options = (
             ChoiceOption("form", "job from the form", "f", (("opens the submit form", "dim"),)),
             ChoiceOption("file", "from a file", "y", (("manifests, or a list of changes", "dim"),)),
             ChoiceOption("copy", "resubmit workload", "c", (("submits a copy", "dim"),)),
             ChoiceOption("stop", "stop workload", "s"),
             ChoiceOption("priority", "change priority", "p"),
-            ChoiceOption("quota", "change quota", "q", refused="" if self.snapshot.cluster_queues else "no queues"),
-            ChoiceOption("hold", "hold queue", "h", refused="" if self.snapshot.cluster_queues else "no queues"),
-            ChoiceOption("lose", "fail node", "k", refused="" if self.snapshot.nodes else "no nodes"),
-            ChoiceOption("drain", "drain node", "d", refused="" if self.snapshot.nodes else "no nodes"),
+            ChoiceOption("quota", "change quota", "q", refused="" if self._snapshot.cluster_queues else "no queues"),
+            ChoiceOption("hold", "hold queue", "h", refused="" if self._snapshot.cluster_queues else "no queues"),
+            ChoiceOption("lose", "fail node", "k", refused="" if self._snapshot.nodes else "no nodes"),
+            ChoiceOption("drain", "drain node", "d", refused="" if self._snapshot.nodes else "no nodes"),
             ChoiceOption("other", "other change", "o", (("weight, cohort, taint, nodes, feature gate …", "dim"),)),
         )
-        self.choose("Add a change", options, self._ask_more)
+        self._dialogs.choose("Add a change", options, self._ask_more)
 
     def _ask_more(self, kind: str) -> None:
         match kind:
             case "form":
-                self.console_app.go("submit")
+                self._screen.console_app.go("submit")
             case "file":
-                self.prompt(
+                self._dialogs.prompt(
                     PromptField("YAML file", lines=("Manifests to submit, or a list of changes (steps).",)), self._read
                 )
             case "copy":
                 self._ask_workload(
-                    "Resubmit workload", lambda found: self.add(whatif_changes.copy(self.snapshot, found))
+                    "Resubmit workload", lambda found: self._add(whatif_changes.copy(self._snapshot, found))
                 )
             case "stop":
-                self._ask_workload("Stop workload", lambda found: self.add(whatif_changes.stop(found)))
+                self._ask_workload("Stop workload", lambda found: self._add(whatif_changes.stop(found)))
             case "priority":
-                self._ask_workload("Change the priority of workload", self.ask_priority)
+                self._ask_workload("Change the priority of workload", self._ask_priority)
             case "quota":
-                self._ask_name("Change the quota of ClusterQueue", list(self.snapshot.cluster_queues), self.ask_quota)
+                self._ask_name("Change the quota of ClusterQueue", list(self._snapshot.cluster_queues), self.ask_quota)
             case "hold":
                 self._ask_name(
                     "Hold ClusterQueue",
-                    list(self.snapshot.cluster_queues),
-                    lambda name: self.add(whatif_changes.hold(name)),
+                    list(self._snapshot.cluster_queues),
+                    lambda name: self._add(whatif_changes.hold(name)),
                 )
             case "lose":
-                self._ask_name("Fail node", list(self.snapshot.nodes), lambda name: self.add(whatif_changes.lose(name)))
+                self._ask_name(
+                    "Fail node", list(self._snapshot.nodes), lambda name: self._add(whatif_changes.lose(name))
+                )
             case "other":
-                self.choose("Add a change", [ChoiceOption(name, name) for name in OTHERS], self._ask_command)
+                self._dialogs.choose("Add a change", [ChoiceOption(name, name) for name in OTHERS], self._ask_command)
             case "drain":
                 self._ask_name(
-                    "Drain node", list(self.snapshot.nodes), lambda name: self.add(whatif_changes.drain(name))
+                    "Drain node", list(self._snapshot.nodes), lambda name: self._add(whatif_changes.drain(name))
                 )
 
     def _ask_command(self, kind: str) -> None:
         """Ask for a command in the form of a scenario step."""
-        objs = {"queue": next(iter(self.snapshot.cluster_queues), ""), "node": next(iter(self.snapshot.nodes), "")}
+        objs = {
+            "queue": next(iter(self._snapshot.cluster_queues), ""),
+            "node": next(iter(self._snapshot.nodes), ""),
+        }
         text = f"{{type: {kind}, {OTHERS[kind].format(**objs)}}}"
         lines = ("A command, as in a scenario step.",)
-        self.prompt(
+        self._dialogs.prompt(
             PromptField("Change", text, lines, self._wrong_command), lambda text: self._add_all(self._read_steps(text))
         )
 
@@ -115,21 +129,21 @@ class ChangeScreen(ConsoleScreen):
         return ""
 
     def _read_steps(self, text: str) -> Changes:
-        return read_changes([{"steps": [{"commands": [read_yaml(text).value]}]}], "change", self.snapshot.time)
+        return read_changes([{"steps": [{"commands": [read_yaml(text).value]}]}], "change", self._snapshot.time)
 
     def _add_all(self, changes: Changes) -> None:
         for command in changes.commands:
-            self.add(whatif_changes.command_change(command))
+            self._add(whatif_changes.command_change(command))
 
     def _ask_name(self, title: str, names: list[str], then: Callable[[str], object]) -> None:
-        self.choose(title, [ChoiceOption(name, name) for name in names], then)
+        self._dialogs.choose(title, [ChoiceOption(name, name) for name in names], then)
 
     def _ask_workload(self, title: str, then: Callable[[Workload], object]) -> None:
         def check(text: str) -> str:
             return "" if self._find(text) is not None else "no workload has this name, or several have"
 
         wanted = PromptField(title, lines=("Its name, or namespace/name if several have it.",), check=check)
-        self.prompt(wanted, lambda text: self._found(text, then))
+        self._dialogs.prompt(wanted, lambda text: self._found(text, then))
 
     def _found(self, text: str, then: Callable[[Workload], object]) -> None:
         workload = self._find(text)
@@ -137,26 +151,28 @@ class ChangeScreen(ConsoleScreen):
             then(workload)
 
     def _find(self, text: str) -> Workload | None:
-        exact = self.snapshot.workloads.get(text)
+        exact = self._snapshot.workloads.get(text)
         if exact is not None:
             return exact
         same = [
             workload
-            for workload in self.snapshot.workloads.all()
+            for workload in self._snapshot.workloads.all()
             if text and text in (workload.name, workload.owner.rpartition("/")[2])
         ]
         return same[0] if len(same) == 1 else None
 
-    def ask_priority(self, workload: Workload) -> None:
+    def _ask_priority(self, workload: Workload) -> None:
         """Ask for a new priority of the workload, and add the change."""
         wanted = PromptField(
             f"Priority of {workload.key}", str(workload.priority), check=whole_number(-(2**31), 2**31 - 1)
         )
-        self.prompt(wanted, lambda text: self.add(whatif_changes.priority(workload, int(text.replace(",", "")))))
+        self._dialogs.prompt(
+            wanted, lambda text: self._add(whatif_changes.priority(workload, int(text.replace(",", ""))))
+        )
 
     def ask_quota(self, name: str) -> None:
         """Ask for a new nominal quota of the ClusterQueue `name`, and add the change."""
-        queue = self.snapshot.cluster_queues.get(name)
+        queue = self._snapshot.cluster_queues.get(name)
         if queue is None:
             return
         options = [
@@ -170,41 +186,37 @@ class ChangeScreen(ConsoleScreen):
             flavor, _, resource = pair.partition(" ")
             nominal = queue.quotas()[flavor, resource].nominal
             wanted = PromptField(f"Nominal quota of {name}, {pair}", str(nominal), check=whole_number(0, 2**62))
-            self.prompt(
-                wanted, lambda text: self.add(whatif_changes.quota(queue, flavor, resource, int(text.replace(",", ""))))
+            self._dialogs.prompt(
+                wanted,
+                lambda text: self._add(whatif_changes.quota(queue, flavor, resource, int(text.replace(",", "")))),
             )
 
-        self.choose(f"Quota of {name}", options, ask_amount)
+        self._dialogs.choose(f"Quota of {name}", options, ask_amount)
 
-    @work(thread=True, group="manifest")
     def _read(self, path: str) -> None:
+        run_in_background(self._screen, lambda: self._read_file(path), lambda changes: [self._add(c) for c in changes])
+
+    def _read_file(self, path: str) -> list[WhatIfChange]:
+        """Return the changes in a file. Raises ConsoleError if there are none."""
         try:
             with Path(path).expanduser().open(encoding="utf-8") as file:
                 text = file.read(LARGEST)
-            loaded = self.console.check(text)
+            loaded = self._screen.console.check(text)
         except (OSError, UnicodeDecodeError) as error:
-            self.app.call_from_thread(self.flash, f"{path}: {error}", "error")
-            return
+            raise ConsoleError(f"{path}: {error}") from error
         errors = [finding for finding in loaded.findings if finding.severity is Severity.ERROR]
         if errors or not (loaded.objects or loaded.scenario):
             problem = f"line {errors[0].line}: {errors[0].problem}" if errors else "no objects in the file"
-            self.app.call_from_thread(self.flash, f"{path}: {problem}", "error")
-        elif loaded.scenario:
-            try:
-                changes = read_changes(
-                    loaded.scenario,
-                    Path(path).name,
-                    self.snapshot.time,
-                    objects=loaded.objects,
-                    names=self.console.generated_names,
-                )
-            except ScenarioError as error:
-                self.app.call_from_thread(self.flash, str(error).splitlines()[0], "error")
-            else:
-                self.app.call_from_thread(self._add_all, changes)
-        else:
+            raise ConsoleError(f"{path}: {problem}")
+        if not loaded.scenario:
             what = f"{Path(path).name}, {_count(len(loaded.objects))}"
-            self.app.call_from_thread(self.add, whatif_changes.submit(loaded.objects, what, as_documents(text)))
+            return [whatif_changes.submit(loaded.objects, what, as_documents(text))]
+        now, names = self._snapshot.time, self._screen.console.generated_names
+        try:
+            changes = read_changes(loaded.scenario, Path(path).name, now, objects=loaded.objects, names=names)
+        except ScenarioError as error:
+            raise ConsoleError(str(error).splitlines()[0]) from error
+        return list(map(whatif_changes.command_change, changes.commands))
 
 
 def _count(objects: int) -> str:

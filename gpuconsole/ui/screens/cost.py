@@ -33,7 +33,8 @@ from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.objects import ObjectScreen, Subject
+from gpuconsole.ui.screens.base import ConsoleScreen, Subject
+from gpuconsole.ui.screens.objects import ObjectActions
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import USED, Lines
@@ -51,7 +52,16 @@ def rate(dollars: float, role: str = "") -> Cell:
 def _dollars(title: str, value: Callable[[T], float], id: str, width: int, role: str = "", rank: int = 0) -> Column[T]:
     """A column of USD, the highest first; on a narrow screen the columns with the highest rank are left out first."""
     return Column(
-        title, lambda row: rate(value(row), role), id=id, width=width, align="right", sort=value, down=True, rank=rank
+        title,
+        lambda row: rate(value(row), role),
+        id=id,
+        width=width,
+        align="right",
+        sort=value,
+        down=True,
+        rank=rank,
+        number=value,
+        unit="usd",
     )
 
 
@@ -410,13 +420,14 @@ def _lost_by(lost: Losses, by: CostBy, hours: Iterable[CostHour]) -> dict[str, L
     return found
 
 
-class CostScreen(ObjectScreen):
+class CostScreen(ConsoleScreen):
     """Node pools above; cost by queue, team, workload and others below, now or in a recorded day or month."""
 
     view = "cost"
 
     def __init__(self) -> None:
         super().__init__()
+        self.groups = (ObjectActions(self),)
         self._by = ORDER[0]
         self._period = PERIODS[0]
         self._shown: ShownCosts | None = None

@@ -98,7 +98,6 @@ class DashboardScreen(ConsoleScreen):
         yield GpuMap(id="map", classes="panel")
 
     def on_mount(self) -> None:
-        super().on_mount()
         titles = {"gpus": "GPUs", "waiting": "Pending", "lately": "Last hour", "dash-queues": "Queues"}
         titles |= {"attention": "Needs attention", "map": "GPU map"}
         for id, title in titles.items():

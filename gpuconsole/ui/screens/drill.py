@@ -237,7 +237,6 @@ class DrillScreen(ConsoleScreen):
         return self._play.label(row.key)
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._draw()
 
     def on_resize(self) -> None:
@@ -350,7 +349,7 @@ class DrillScreen(ConsoleScreen):
         wanted = PromptField(
             "Pick a victim", lines=("Its name, or namespace/name if several have it.",), check=self._wrong
         )
-        self.prompt(wanted, self._mark)
+        self.dialogs.prompt(wanted, self._mark)
 
     def _wrong(self, name: str) -> str:
         return "" if self._find(name) else "no running workload has this name, or several have"
@@ -385,7 +384,6 @@ class DrillsScreen(ConsoleScreen):
         yield Grid(COLUMNS, key=lambda one: one.path, empty="No bundled drills. Press o to open a file.")
 
     def on_mount(self) -> None:
-        super().on_mount()
         run_in_background(self, library, self._list)
 
     def handlers(self) -> Handlers:
@@ -403,7 +401,7 @@ class DrillsScreen(ConsoleScreen):
 
     def _ask_file(self) -> None:
         lines = ("A scenario file with steps, or the name of a bundled drill.",)
-        self.prompt(PromptField("Open drill", lines=lines), self._play)
+        self.dialogs.prompt(PromptField("Open drill", lines=lines), self._play)
 
     def _play(self, named: str) -> None:
         play_drill(self, named)

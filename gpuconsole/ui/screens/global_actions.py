@@ -53,7 +53,7 @@ def ask_context(app: AppServices) -> None:
 
     def offer(names: Sequence[str]) -> None:
         options = [ChoiceOption(name, name, refused="current context" if name == here else "") for name in names]
-        screen.choose("Context", options, lambda name: go_to(app, name), chosen=here)
+        screen.dialogs.choose("Context", options, lambda name: go_to(app, name), chosen=here)
 
     run_in_background(screen, contexts.names, offer)
 
@@ -83,7 +83,7 @@ def ask_namespaces(app: AppServices) -> None:
     known = ", ".join(app.cluster.snapshot.namespaces) or "none yet"
     wanted = PromptField("Namespaces to show", ", ".join(sorted(app.namespaces)), (f"Known: {known}", "Empty = all."))
     if app.front is not None:
-        app.front.prompt(wanted, lambda text: show_namespaces(app, namespaces(text) or frozenset()))
+        app.front.dialogs.prompt(wanted, lambda text: show_namespaces(app, namespaces(text) or frozenset()))
 
 
 def next_theme(app: AppServices) -> None:
@@ -159,7 +159,7 @@ def _ask_speed(screen: ConsoleScreen) -> None:
     speed = screen.console.status.speed
     lines = (f"From {SLOWEST} to {FASTEST:,}.",)
     wanted = PromptField("Simulated seconds per second", f"{speed:g}" if speed else "", lines, wrong_speed)
-    screen.prompt(wanted, lambda text: set_speed(screen, text))
+    screen.dialogs.prompt(wanted, lambda text: set_speed(screen, text))
 
 
 def _drive(screen: ConsoleScreen, control: Callable[[], None]) -> None:
@@ -217,7 +217,7 @@ NAMED = 12
 def ask_file(screen: ConsoleScreen) -> None:
     """Ask for the path of a file with manifests, and submit the file."""
     wanted = PromptField("Submit manifests from file", "", ("A YAML or JSON file.",), wrong_file)
-    screen.prompt(wanted, lambda path: submit_file(screen, path))
+    screen.dialogs.prompt(wanted, lambda path: submit_file(screen, path))
 
 
 def wrong_file(path: str) -> str:
@@ -272,7 +272,7 @@ def _ask(
     title = f"Submit {len(answers)} object{'s' if len(answers) != 1 else ''} from {clean(path, 80)}?"
     objects = () if loaded.has_errors else loaded.objects
     said = f"Submitted {len(answers)} objects"
-    screen.ask(
+    screen.dialogs.ask(
         Question(title, answer_lines(answers), yes="Submit"),
         lambda: screen.send([Submit(objects, documents)], said),
     )
@@ -337,7 +337,7 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
         case "sim.pause":
             pause_or_resume(screen, line.alias)
         case _:
-            screen.run(line.action)
+            screen.actions.run(line.action)
     if line.namespaces is not None:
         show_namespaces(app, line.namespaces)
     if line.filter:
@@ -353,14 +353,14 @@ def _open_glossary(app: AppServices) -> None:
 def _open_palette(app: AppServices) -> None:
     screen = app.front
     if screen is not None:
-        app.push_screen(Palette(screen.entries()), lambda id: screen.run_id(id) if id is not None else None)
+        app.push_screen(Palette(screen.actions.entries()), lambda id: screen.actions.run_id(id) if id is not None else None)
 
 
 def _show_answer(app: AppServices, name: str) -> None:
     """Open a report; if it is already active, refresh it."""
     wanted, front = answer_screen(name), app.front
     if front is not None and front.same(wanted):
-        front.run_id("app.refresh")
+        front.actions.run_id("app.refresh")
     else:
         app.open(wanted)
 

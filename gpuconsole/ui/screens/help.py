@@ -118,7 +118,6 @@ class GlossaryScreen(ConsoleScreen):
         yield Paragraph(id="definition")
 
     def on_mount(self) -> None:
-        super().on_mount()
         try:
             terms: Sequence[Term] = load_terms()
         except ConsoleError as error:
@@ -188,10 +187,9 @@ class HelpScreen(ConsoleScreen):
         yield Static("", id="told", markup=False)
 
     def on_mount(self) -> None:
-        super().on_mount()
         below = self._below()
         if below is not None and self.grid is not None:
-            self.grid.show(by_scope(below.entries()))
+            self.grid.show(by_scope(below.actions.entries()))
 
     def picked(self, row: object) -> None:
         # A narrow table cuts the sentence; this line shows all of it.
@@ -232,5 +230,5 @@ class HelpScreen(ConsoleScreen):
 
 def _go_on(below: ConsoleScreen, action: Action) -> None:
     """Run the picked action, unless a key opened another screen in the meantime."""
-    if not below.left_for(action.label):
-        below.run(action)
+    if not below.dialogs.left_for(action.label):
+        below.actions.run(action)

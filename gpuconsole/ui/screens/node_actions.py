@@ -1,6 +1,6 @@
 """Actions on nodes, on every screen that shows them: cordon, uncordon, taint, drain, fail, restore."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gpuconsole.insight.index.demand import pod_units
 from gpuconsole.insight.index.gpu_time import uncheckpointed_gpu_time
@@ -15,7 +15,8 @@ from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell, Painted
-from gpuconsole.ui.screens.objects import ObjectScreen, name_all
+from gpuconsole.ui.screens.base import ActionGroup, ConsoleScreen
+from gpuconsole.ui.screens.objects import name_all
 from gpuconsole.ui.whatif_changes import try_out
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField, Question
 
@@ -38,18 +39,22 @@ EFFECTS = {
 """Taint effect → its description."""
 
 
-class NodeScreen(ObjectScreen):
-    """A screen with node rows, and the actions on nodes."""
+class NodeActions(ActionGroup):
+    """Actions on the nodes that a screen selects."""
+
+    def __init__(self, screen: ConsoleScreen) -> None:
+        self._screen = screen
 
     def targets(self) -> list[str]:
         """Names of the selected nodes."""
-        return [key for table, key in self.subjects() if table == "nodes" and key in self.snapshot.nodes]
+        return [
+            key for table, key in self._screen.subjects() if table == "nodes" and key in self._screen.snapshot.nodes
+        ]
 
     def handlers(self) -> Handlers:
         if not self.targets():
-            return super().handlers()
+            return {}
         return {
-            **super().handlers(),
             "node.cordon": lambda: self._cordon(True),
             "node.uncordon": lambda: self._cordon(False),
             "node.drain": self._drain,
@@ -61,10 +66,7 @@ class NodeScreen(ObjectScreen):
         }
 
     def refusal(self, action: Action) -> str:
-        return super().refusal(action) or self._senseless(action)
-
-    def _senseless(self, action: Action) -> str:
-        nodes = [self.snapshot.nodes[name] for name in self.targets()]
+        nodes = [self._screen.snapshot.nodes[name] for name in self.targets()]
         if not nodes:
             return ""
         match action.id:
@@ -80,22 +82,22 @@ class NodeScreen(ObjectScreen):
                 return "already failed"
         return ""
 
-    def question(self, action: Action) -> Question | None:
-        names = name_all(self.targets())
-        match action.id:
-            case "node.drain" if self.console.object_access is not None:
-                return None
-            case "node.drain":
-                lines = ("Cordons the node and evicts:", *self._victims())
-                return Question(f"Drain {names}?", lines, yes="Drain")
-            case "node.fail":
-                lines = ("The node goes NotReady; its pods fail and uncheckpointed work is lost.", *self._victims())
-                return Question(f"Fail {names}?", lines, yes="Fail node")
-            case _:
-                return super().question(action)
+    def questions(self) -> Mapping[str, Callable[[], Question | None]]:
+        return {"node.drain": self._confirm_drain, "node.fail": self._confirm_fail}
+
+    def _confirm_drain(self) -> Question | None:
+        """None for a live cluster: there the drain mode is chosen first."""
+        if self._screen.console.object_access is not None:
+            return None
+        lines = ("Cordons the node and evicts:", *self._victims())
+        return Question(f"Drain {name_all(self.targets())}?", lines, yes="Drain")
+
+    def _confirm_fail(self) -> Question:
+        lines = ("The node goes NotReady; its pods fail and uncheckpointed work is lost.", *self._victims())
+        return Question(f"Fail {name_all(self.targets())}?", lines, yes="Fail node")
 
     def _victims(self, evicts: Callable[[Pod], bool] = lambda pod: True) -> tuple[Cell, ...]:
-        lines = victims(self.snapshot, self.targets(), evicts)
+        lines = victims(self._screen.snapshot, self.targets(), evicts)
         if not lines:
             return ((("○ ", "idle"), ("no pods", "")),)
         more = len(lines) - MOST_VICTIMS
@@ -104,23 +106,23 @@ class NodeScreen(ObjectScreen):
     def _cordon(self, cordoned: bool) -> None:
         names = self.targets()
         said = f"{'Cordoning' if cordoned else 'Uncordoning'} {name_all(names)}"
-        self.send([Cordon(name, cordoned) for name in names], said)
+        self._screen.send([Cordon(name, cordoned) for name in names], said)
 
     def _ask_taint(self) -> None:
         names = self.targets()
         effects: list[Painted] = [((f"{effect}  ", "strong"), (said, "dim")) for effect, said in EFFECTS.items()]
         wanted = PromptField(f"Taint {name_all(names)}", "", (FORM, *effects), _taint_fault, self._preview_taint)
-        self.prompt(wanted, lambda text: self._confirm_taint(names, parse_taint(text)))
+        self._screen.dialogs.prompt(wanted, lambda text: self._confirm_taint(names, parse_taint(text)))
 
     def _preview_taint(self, text: str) -> Cell:
         """Preview of the effect of the typed taint."""
         taint = parse_taint(text)
-        nodes = [self.snapshot.nodes[name] for name in self.targets()]
+        nodes = [self._screen.snapshot.nodes[name] for name in self.targets()]
         others = {one.value for node in nodes for one in node.taints if _is_same(one, taint)} - {taint.value}
         replaced = f"; replaces the value {', '.join(sorted(others)) or 'none'}" if others else ""
         if taint.effect != "NoExecute":
             return ((f"{EFFECTS[taint.effect]}{replaced}", "dim"),)
-        count = len(victims(self.snapshot, self.targets(), _is_evicted_by(taint)))
+        count = len(victims(self._screen.snapshot, self.targets(), _is_evicted_by(taint)))
         return ((f"⚠ evicts the pods of {count} workload{'s' if count != 1 else ''}{replaced}", "pending"),)
 
     def _confirm_taint(self, names: list[str], taint: Taint) -> None:
@@ -129,24 +131,26 @@ class NodeScreen(ObjectScreen):
         commands = [SetTaint(name, taint.key, taint.value, effect_of(taint)) for name in names]
         said = f"Tainting {name_all(names)} {text}"
         if taint.effect != "NoExecute":
-            self.send(commands, said)
+            self._screen.send(commands, said)
             return
         lines = ("NoExecute evicts pods without a matching toleration:", *self._victims(_is_evicted_by(taint)))
-        self.ask(Question(f"Taint {name_all(names)} {text}?", lines, yes="Taint"), lambda: self.send(commands, said))
+        self._screen.dialogs.ask(
+            Question(f"Taint {name_all(names)} {text}?", lines, yes="Taint"), lambda: self._screen.send(commands, said)
+        )
 
     def _choose_taint(self) -> None:
         """Choose the taint to remove, and ask for confirmation, because new pods may be scheduled then."""
         names = self.targets()
-        there = dict.fromkeys(taint for name in names for taint in self.snapshot.nodes[name].taints)
+        there = dict.fromkeys(taint for name in names for taint in self._screen.snapshot.nodes[name].taints)
         options = [
             ChoiceOption(str(n), taint.effect, str(n) if n < 10 else "", format_taint(taint))
             for n, taint in enumerate(there, start=1)
         ]
         title = f"Remove a taint of {name_all(names)}"
-        self.choose(title, options, lambda picked: self._confirm_untaint(list(there)[int(picked) - 1]))
+        self._screen.dialogs.choose(title, options, lambda picked: self._confirm_untaint(list(there)[int(picked) - 1]))
 
     def _confirm_untaint(self, taint: Taint) -> None:
-        names = [name for name in self.targets() if taint in self.snapshot.nodes[name].taints]
+        names = [name for name in self.targets() if taint in self._screen.snapshot.nodes[name].taints]
         text = format_taint(taint)
         commands = [SetTaint(name, taint.key, taint.value, effect_of(taint), removed=True) for name in names]
         question = Question(
@@ -154,7 +158,9 @@ class NodeScreen(ObjectScreen):
             ("Pods without a matching toleration can be scheduled there again.",),
             yes="Remove",
         )
-        self.ask(question, lambda: self.send(commands, f"Removing taint {text} from {name_all(names)}"))
+        self._screen.dialogs.ask(
+            question, lambda: self._screen.send(commands, f"Removing taint {text} from {name_all(names)}")
+        )
 
     def _ask_what_if(self) -> None:
         name = self.targets()[0]
@@ -164,29 +170,31 @@ class NodeScreen(ObjectScreen):
             ChoiceOption("cordon", "cordon node", "c"),
         )
         changes = {"lose": whatif_changes.lose, "drain": whatif_changes.drain, "cordon": whatif_changes.cordon}
-        self.choose(f"What-if for {name}", options, lambda kind: try_out(self.console_app, changes[kind](name)))
+        self._screen.dialogs.choose(
+            f"What-if for {name}", options, lambda kind: try_out(self._screen.console_app, changes[kind](name))
+        )
 
     def _drain(self) -> None:
         names = self.targets()
-        if self.console.object_access is None:
-            self.send([Drain(name) for name in names], f"Draining {name_all(names)}")
+        if self._screen.console.object_access is None:
+            self._screen.send([Drain(name) for name in names], f"Draining {name_all(names)}")
         else:
-            self.choose(f"Drain {name_all(names)}", DRAINS, lambda how: self._ask_drain(names, how))
+            self._screen.dialogs.choose(f"Drain {name_all(names)}", DRAINS, lambda how: self._ask_drain(names, how))
 
     def _ask_drain(self, names: list[str], how: str) -> None:
         """Ask for confirmation after the drain mode was chosen (live clusters only)."""
         lines = (HARSH,) if how == "forced" else ()
         question = Question(f"Drain {name_all(names)}?", (*lines, *self._victims()), yes="Drain")
         said = f"Draining {name_all(names)}"
-        self.ask(question, lambda: self.send([drain(name, how) for name in names], said))
+        self._screen.dialogs.ask(question, lambda: self._screen.send([drain(name, how) for name in names], said))
 
     def _fail(self) -> None:
-        names = [name for name in self.targets() if self.snapshot.nodes[name].ready]
-        self.send([FailNode(name) for name in names], f"Failing {name_all(names)}")
+        names = [name for name in self.targets() if self._screen.snapshot.nodes[name].ready]
+        self._screen.send([FailNode(name) for name in names], f"Failing {name_all(names)}")
 
     def _restore(self) -> None:
-        names = [name for name in self.targets() if not self.snapshot.nodes[name].ready]
-        self.send([RestoreNode(name) for name in names], f"Restoring {name_all(names)}")
+        names = [name for name in self.targets() if not self._screen.snapshot.nodes[name].ready]
+        self._screen.send([RestoreNode(name) for name in names], f"Restoring {name_all(names)}")
 
 
 def drain(node: str, how: str) -> Drain:

@@ -48,9 +48,9 @@ from gpuconsole.ui.node_columns import (
 )
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.base import table_handlers
-from gpuconsole.ui.screens.node_actions import NodeScreen
-from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.base import ConsoleScreen, Subject, table_handlers
+from gpuconsole.ui.screens.node_actions import NodeActions
+from gpuconsole.ui.screens.objects import ObjectActions
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.gpumap import FREE, GPU_GLYPHS, GpuMap, Legend, word_of
@@ -72,11 +72,12 @@ class NodeFacts(NamedTuple):
     gpus: tuple[MeasuredGpu, ...]
 
 
-class NodeDetailScreen(NodeScreen):
+class NodeDetailScreen(ConsoleScreen):
     """The GPUs of a node; Enter opens the workload of the selected one."""
 
     def __init__(self, node: str) -> None:
         super().__init__()
+        self.groups = (ObjectActions(self), NodeActions(self))
         self._node = node
         self._facts: NodeFacts | None = None
         self._background = SnapshotWorker(self, self._gather, self._tell)
@@ -250,7 +251,7 @@ class NodesLayout(StrEnum):
         return ways[(ways.index(self) + 1) % len(ways)]
 
 
-class NodesScreen(NodeScreen):
+class NodesScreen(ConsoleScreen):
     """All nodes, as GPU map, node list or device layout."""
 
     view = "nodes"
@@ -259,6 +260,7 @@ class NodesScreen(NodeScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self.groups = (ObjectActions(self), NodeActions(self))
         self._rows: dict[str, GpuRow] = {}
         self._known: Mapping[str, NodeGpus] = {}
         self._layout_shown = NodesLayout.MAP
@@ -273,7 +275,6 @@ class NodesScreen(NodeScreen):
         yield Legend()
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._list.display = self._inside.display = False
 
     @property

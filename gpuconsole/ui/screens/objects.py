@@ -8,9 +8,9 @@ import difflib
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 import yaml
@@ -42,14 +42,16 @@ from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
+from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.describe import about, describe, events
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import SnapshotWorker, outside, run_in_background
-from gpuconsole.ui.screens.base import ConsoleScreen, TextScreen, scrolling
+from gpuconsole.ui.screens.base import ActionGroup, ConsoleScreen, Subject, scrolling
 from gpuconsole.ui.screens.pods import PODDED, ask_port, open_shell, pods_of, show_logs
 from gpuconsole.ui.widgets.dialogs import Question
+from gpuconsole.ui.widgets.painter import PaneState, notice
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, field, heading, text_line, yaml_lines
 from gpuconsole.ui.yaml_view import as_yaml
 
@@ -73,7 +75,7 @@ def edit(screen: ConsoleScreen, table: str, key: str) -> None:
 
 def _open(screen: ConsoleScreen, table: str, key: str, manifest: Manifest, text: str = "") -> None:
     """Open the editor until the text is valid; then show the diff."""
-    if screen.left_for(f"edit {called(key)}"):
+    if screen.dialogs.left_for(f"edit {called(key)}"):
         return
     written = in_editor(screen, text or as_text(manifest.document))
     if written is None:
@@ -82,7 +84,7 @@ def _open(screen: ConsoleScreen, table: str, key: str, manifest: Manifest, text:
         after = read(written, manifest.document)
     except NotYaml as error:
         question = Question("Edit again?", (clean(str(error)), "Nothing was applied."), yes="Edit again")
-        screen.ask(question, lambda: _open(screen, table, key, manifest, written))
+        screen.dialogs.ask(question, lambda: _open(screen, table, key, manifest, written))
         return
     if not difference(manifest.document, after):
         screen.flash("No changes")
@@ -186,7 +188,6 @@ class DiffScreen(ConsoleScreen):
         yield TextPane(wrap=False)
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one(TextPane).show(diff_lines(as_text(self._manifest.document), as_text(self._after)))
 
     def crumb(self) -> str:
@@ -202,7 +203,7 @@ class DiffScreen(ConsoleScreen):
 
     def _ask(self) -> None:
         lines = ("Server-side dry run first; rejected if the object changed meanwhile.",)
-        self.ask(Question(f"Apply this to {called(self._key)}?", lines, yes="Apply"), self._apply)
+        self.dialogs.ask(Question(f"Apply this to {called(self._key)}?", lines, yes="Apply"), self._apply)
 
     def _apply(self) -> None:
         change = msgspec.json.encode(difference(self._manifest.document, self._after)).decode()
@@ -271,6 +272,62 @@ def asked_by(action: str, table: str, key: str) -> Command | PodAccess | None:
     return None
 
 
+Source = Callable[[Snapshot], Iterable[Painted] | None]
+"""Function that makes a screen's lines from a Snapshot; None where the object does not exist any more."""
+
+
+class TextScreen(ConsoleScreen):
+    """Shows the lines that `source` makes of each Snapshot; once the object is deleted, the last lines stay."""
+
+    AUTO_FOCUS = "TextPane"
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        *,
+        wrap: bool = True,
+        copied: str = "",
+        read: Callable[[Console], None] | None = None,
+    ) -> None:
+        """`name` is the crumb, `y y` copies `copied`, `read` reads more from a live cluster in a thread."""
+        super().__init__()
+        self._trail = name
+        self._source = source
+        self._wrap = wrap
+        self._copied = copied
+        self._last: list[Painted] = []
+        self._reader = SnapshotWorker(self, lambda _: read(self.console), self._draw, reads=True) if read else None
+
+    def body(self) -> ComposeResult:
+        yield TextPane(wrap=self._wrap)
+
+    def crumb(self) -> str:
+        return self._trail
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._draw()
+        if self._reader is not None and self.console.foresees:
+            self._reader.ask(snapshot)
+
+    def _draw(self, _: None = None) -> None:
+        found = self._source(self.snapshot)
+        pane = self.query_one(TextPane)
+        if found is not None:
+            self._last = list(found)
+            pane.show(self._last)
+        else:
+            pane.show([notice(PaneState.EMPTY, "Deleted. Last known state:"), (), *self._last])
+
+    def handlers(self) -> Handlers:
+        offered = {**super().handlers(), **scrolling(self.query_one(TextPane))}
+        return {**offered, "object.copy-name": self._copy} if self._copied else offered
+
+    def _copy(self) -> None:
+        self.app.copy_to_clipboard(self._copied)
+        self.flash(f"Copied {self._copied}")
+
+
 def find(snapshot: Snapshot, table: str, key: str) -> Object | None:
     """Return the object with this key in `table`, a name in `objects.TABLES`; None if there is none."""
     return cast("Object | None", getattr(snapshot, table).get(key))
@@ -278,6 +335,9 @@ def find(snapshot: Snapshot, table: str, key: str) -> Object | None:
 
 def describe_screen(table: str, key: str) -> TextScreen:
     """Make the screen that describes an object."""
+    if table == "cluster_queues":
+        text = QueueText(key)
+        return TextScreen(f"describe {key}", text.lines, copied=key, read=text.read)
     return TextScreen(f"describe {key}", lambda snapshot: describe(snapshot, table, key), copied=key)
 
 
@@ -352,151 +412,121 @@ def _span(seconds: float) -> str:
     return format_span(int(seconds * SECOND))
 
 
-class QueueDescription(TextScreen):
-    """Describes a ClusterQueue; Kueue's metrics are queried while the screen is active."""
+class QueueText:
+    """The description of a ClusterQueue, with Kueue's metrics, which `read` gets from the cluster."""
 
     def __init__(self, queue: str) -> None:
-        super().__init__(f"describe {queue}", self._described, copied=queue)
         self._queue = queue
         self._metrics = QueueMetrics(queue=queue)
-        self._asking: SnapshotWorker[QueueMetrics] = SnapshotWorker(self, self._ask, self._show_metrics, reads=True)
 
-    def show(self, snapshot: Snapshot) -> None:
-        super().show(snapshot)
-        if self.console.foresees:
-            self._asking.ask(snapshot)
+    def read(self, console: Console) -> None:
+        """Read Kueue's metrics; it may block."""
+        self._metrics = console.queue_metrics(self._queue)
 
-    def _ask(self, _: Snapshot) -> QueueMetrics:
-        return self.console.queue_metrics(self._queue)
-
-    def _show_metrics(self, metrics: QueueMetrics) -> None:
-        if metrics is not self._metrics:
-            self._metrics = metrics
-            super().show(self.console.snapshot)
-
-    def _described(self, snapshot: Snapshot) -> list[Painted] | None:
-        lines = describe(snapshot, "cluster_queues", self._queue)
+    def lines(self, snapshot: Snapshot) -> list[Painted] | None:
+        """Return the description; None if the queue does not exist."""
+        lines, metrics = describe(snapshot, "cluster_queues", self._queue), self._metrics
         if lines is None:
             return None
-        return [*lines, *metrics_lines(self._metrics, list(counted(self._metrics, snapshot)), snapshot.time)]
+        return [*lines, *metrics_lines(metrics, list(counted(metrics, snapshot)), snapshot.time)]
 
 
-class Subject(NamedTuple):
-    """Names the object that an action is about: a table as in `objects.TABLES`, and a key in it."""
+class ObjectActions(ActionGroup):
+    """Actions on the objects that a screen selects (`subject`, `subjects`), whatever their kind."""
 
-    table: str
-    key: str
-
-
-class ObjectScreen(ConsoleScreen):
-    """A screen with a selected object."""
-
-    def subject(self) -> Subject | None:
-        """Return the object under the cursor; None if there is none."""
-        return None
-
-    def subjects(self) -> list[Subject]:
-        """Targets of an action: all marked objects, else the selected one."""
-        subject = self.subject()
-        return [subject] if subject is not None else []
+    def __init__(self, screen: ConsoleScreen) -> None:
+        self._screen = screen
 
     def handlers(self) -> Handlers:
-        if self.subject() is None:
-            return super().handlers()
+        if self._screen.subject() is None:
+            return {}
         return {
-            **super().handlers(),
             "object.describe": self._describe,
             "object.yaml": self._yaml,
             "object.copy-name": self._copy_name,
             "object.copy-json": self._copy_json,
             "object.events": self._events,
-            "object.menu": self.open_menu,
+            "object.menu": self._screen.actions.open_menu,
             "object.delete": self._delete,
-            "object.edit": self.edit,
+            "object.edit": self._edit,
             **self._pod_handlers(),
         }
 
     def refusal(self, action: Action) -> str:
-        return super().refusal(action) or self._not_allowed(action)
-
-    def _not_allowed(self, action: Action) -> str:
         """Why the cluster does not support the action for this object, or RBAC forbids it."""
-        subject, desk = self.subject(), self.console.object_access
+        subject, desk = self._screen.subject(), self._screen.console.object_access
         if desk is None:
             return SIMULATED.get(action.id, "")
         asked = asked_by(action.id, *subject) if subject is not None else None
         return desk.refusal(asked) if asked is not None else ""
 
     def _pod_handlers(self) -> Handlers:
-        subjects = self.subjects()
+        subjects = self._screen.subjects()
         if not subjects or subjects[0].table not in PODDED:
             return {}
         name = name_all([subject.key for subject in subjects])
         return {
-            "object.logs": lambda: show_logs(self, name, pods_of(self.snapshot, subjects)),
-            "object.previous": lambda: show_logs(self, name, pods_of(self.snapshot, subjects), previous=True),
-            "object.shell": lambda: open_shell(self, pods_of(self.snapshot, subjects)),
-            "object.forward": lambda: ask_port(self, pods_of(self.snapshot, subjects)),
+            "object.logs": lambda: show_logs(self._screen, name, pods_of(self._screen.snapshot, subjects)),
+            "object.previous": lambda: show_logs(
+                self._screen, name, pods_of(self._screen.snapshot, subjects), previous=True
+            ),
+            "object.shell": lambda: open_shell(self._screen, pods_of(self._screen.snapshot, subjects)),
+            "object.forward": lambda: ask_port(self._screen, pods_of(self._screen.snapshot, subjects)),
         }
 
-    def edit(self) -> None:
-        """Edit the manifest of the selected object."""
-        if (subject := self.subject()) is not None:
-            edit(self, *subject)
+    def _edit(self) -> None:
+        if (subject := self._screen.subject()) is not None:
+            edit(self._screen, *subject)
 
-    def question(self, action: Action) -> Question | None:
-        if action.id != "object.delete":
-            return super().question(action)
-        names = [subject.key for subject in self.subjects()]
+    def questions(self) -> Mapping[str, Callable[[], Question]]:
+        return {"object.delete": self._confirm_delete}
+
+    def _confirm_delete(self) -> Question:
+        names = [subject.key for subject in self._screen.subjects()]
         lines = (f"{name_all(names)} and its dependents will be deleted.", "This cannot be undone.")
-        return Question(f"Delete {name_all(names)}?", lines, yes="Delete", word=self.delete_word())
-
-    def delete_word(self) -> str:
-        """The word to type before a delete: the name of one object, `delete` for several."""
-        subjects = self.subjects()
-        return called(subjects[0].key) if len(subjects) == 1 else "delete"
-
-    def describe(self, subject: Subject) -> None:
-        """Open the description of an object."""
-        queue = subject.table == "cluster_queues"
-        self.open(QueueDescription(subject.key) if queue else describe_screen(*subject))
+        return Question(f"Delete {name_all(names)}?", lines, yes="Delete", word=delete_word(self._screen.subjects()))
 
     def _describe(self) -> None:
-        if (subject := self.subject()) is not None:
-            self.describe(subject)
+        if (subject := self._screen.subject()) is not None:
+            self._screen.open(describe_screen(*subject))
 
     def _yaml(self) -> None:
-        if (subject := self.subject()) is not None:
-            self.open(yaml_screen(*subject))
+        if (subject := self._screen.subject()) is not None:
+            self._screen.open(yaml_screen(*subject))
 
     def _events(self) -> None:
-        subject, desk = self.subject(), self.console.object_access
+        subject, desk = self._screen.subject(), self._screen.console.object_access
         if subject is None:
             return
-        remembered = self.console.history(subject.key)
+        remembered = self._screen.console.history(subject.key)
         if desk is None:
-            self.open(events_screen(*subject, remembered))
+            self._screen.open(events_screen(*subject, remembered))
         else:
             run_in_background(
-                self,
+                self._screen,
                 lambda: desk.events(*subject),
-                lambda said: self.open(events_screen(*subject, remembered, said)),
+                lambda said: self._screen.open(events_screen(*subject, remembered, said)),
             )
 
     def _copy_name(self) -> None:
-        self._copy("\n".join(subject.key for subject in self.subjects()))
+        self._copy("\n".join(subject.key for subject in self._screen.subjects()))
 
     def _copy_json(self) -> None:
-        objs = [find(self.snapshot, *subject) for subject in self.subjects()]
+        objs = [find(self._screen.snapshot, *subject) for subject in self._screen.subjects()]
         self._copy("\n".join(msgspec.json.encode(obj).decode() for obj in objs if obj is not None))
 
     def _copy(self, text: str) -> None:
-        self.app.copy_to_clipboard(text)
-        self.flash(f"Copied {text[:60]}")
+        self._screen.app.copy_to_clipboard(text)
+        self._screen.flash(f"Copied {text[:60]}")
 
     def _delete(self) -> None:
-        subjects = self.subjects()
-        self.send([Delete(*subject) for subject in subjects], f"Deleting {name_all([s.key for s in subjects])}")
+        subjects = self._screen.subjects()
+        self._screen.send([Delete(*subject) for subject in subjects], f"Deleting {name_all([s.key for s in subjects])}")
+
+
+def delete_word(subjects: Sequence[Subject]) -> str:
+    """The word to type before a delete: the name of one object, `delete` for several."""
+    return called(subjects[0].key) if len(subjects) == 1 else "delete"
 
 
 def name_all(names: list[str]) -> str:

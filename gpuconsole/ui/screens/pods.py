@@ -52,7 +52,6 @@ class ForwardsScreen(ConsoleScreen):
         return "port-forwards"
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.set_interval(FORWARDS_EVERY, self._renew_rows)
         self._renew_rows()
 
@@ -111,7 +110,6 @@ class LogScreen(ConsoleScreen):
         return f"logs {self._trail}"
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._begin()
         self.set_interval(LOGS_EVERY, self._look)
 
@@ -251,7 +249,9 @@ def ask_port(screen: ConsoleScreen, pods: list[Pod]) -> None:
 
 def _ask_port(screen: ConsoleScreen, pod: Pod) -> None:
     lines = ("PORT, or LOCAL:REMOTE for a different local port.", "Listens on 127.0.0.1 only.")
-    screen.prompt(PromptField(f"Port of {pod.key}", "", lines, wrong_ports), lambda text: _forward(screen, pod, text))
+    screen.dialogs.prompt(
+        PromptField(f"Port of {pod.key}", "", lines, wrong_ports), lambda text: _forward(screen, pod, text)
+    )
 
 
 def wrong_ports(text: str) -> str:
@@ -304,4 +304,4 @@ def _choose(screen: ConsoleScreen, title: str, pods: list[Pod], then: Callable[[
         then(next(iter(running.values())))
     else:
         options = [ChoiceOption(key, pod.name, detail=((pod.node, "dim"),)) for key, pod in running.items()]
-        screen.choose(title, options, lambda key: then(running[key]))
+        screen.dialogs.choose(title, options, lambda key: then(running[key]))

@@ -38,8 +38,9 @@ from gpuconsole.ui.actions import Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted
 from gpuconsole.ui.screens.background import SnapshotWorker, TrendReader
-from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.workload_actions import WorkloadScreen
+from gpuconsole.ui.screens.base import ConsoleScreen, Subject
+from gpuconsole.ui.screens.objects import ObjectActions
+from gpuconsole.ui.screens.workload_actions import WorkloadActions
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.table_model import Column, with_room_for_units
 from gpuconsole.ui.widgets.grid import Grid
@@ -125,6 +126,8 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
         align="right",
         sort=lambda row: row.lost_gpu_hours or 0.0,
         down=True,
+        number=lambda row: row.lost_gpu_hours,
+        unit="gpu_hours",
     ),
     Column(
         "COST",
@@ -135,6 +138,8 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
         sort=lambda row: row.cost or 0.0,
         down=True,
         rank=2,
+        number=lambda row: row.cost,
+        unit="usd",
     ),
     Column(
         "TERMINATION",
@@ -146,7 +151,9 @@ PREEMPTIONS: tuple[Column[PreemptionRow], ...] = (
         down=True,
         rank=2,
     ),
-    Column("", _nth, id="times", width=3, sort=lambda row: row.nth, down=True),
+    Column(
+        "", _nth, id="times", width=3, sort=lambda row: row.nth, down=True, name="times", number=lambda row: row.nth
+    ),
 )
 """Columns of the table. LOST is in GPU-hours; TERMINATION is the time from the preemption until the victim was gone."""
 
@@ -189,7 +196,7 @@ class ShownPreemptions(NamedTuple):
     """The window of the rows; None for all that are known, without a stored history."""
 
 
-class PreemptionsScreen(WorkloadScreen):
+class PreemptionsScreen(ConsoleScreen):
     """All preemptions, newest first; `tab` focuses the counts."""
 
     view = "preemptions"
@@ -197,6 +204,7 @@ class PreemptionsScreen(WorkloadScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self.groups = (ObjectActions(self), WorkloadActions(self))
         self._background = SnapshotWorker(self, self._gather, self._tell, reads=True)
         self._trends = TrendReader(self, self._show_trend, window=WINDOWS.index(LAST_DAY))
         self._trend: Trend | None = None

@@ -4,7 +4,7 @@ Quotas can be edited: limit, flavor, new value and current value.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import UNSET
 from textual.app import ComposeResult
@@ -35,7 +35,8 @@ from gpuconsole.ui.queue_table import (
     tree_rows,
 )
 from gpuconsole.ui.screens.background import SnapshotWorker, TrendReader
-from gpuconsole.ui.screens.objects import ObjectScreen, Subject
+from gpuconsole.ui.screens.base import ConsoleScreen, Subject
+from gpuconsole.ui.screens.objects import ObjectActions, delete_word
 from gpuconsole.ui.whatif_changes import what_if_with_queue
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField, Question
 from gpuconsole.ui.widgets.grid import Grid
@@ -46,30 +47,26 @@ LIMITS = {"nominal": "nominal quota", "borrowing": "borrowing limit", "lending":
 NO_LIMIT = ("none", "no", "-", "∞", "")
 
 
-class QuotaScreen(ObjectScreen):
-    """A screen with queue rows whose quotas can be edited."""
+class QuotaEditor:
+    """The dialogs that change a quota or limit of a ClusterQueue."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._roots: Sequence[QuotaNode] = ()
+    def __init__(self, screen: ConsoleScreen, roots: Callable[[], Sequence[QuotaNode]]) -> None:
+        """`roots` returns the newest queue tree."""
+        self._screen = screen
+        self._roots = roots
 
-    @property
-    def _row(self) -> TreeRow | None:
-        """The selected row."""
-        raise NotImplementedError
-
-    def _choose_quota(self) -> None:
-        row = self._row
+    def choose(self, row: TreeRow | None) -> None:
+        """Ask which quota or limit of the queue of this row to change, then for its new value."""
         if row is not None:
             options = [option for use in row.node.flavors for option in _limit_options(use)]
             queue = row.node.name
-            self.choose(f"Quota of {queue}", options, lambda id: self._ask_quota(queue, id))
+            self._screen.dialogs.choose(f"Quota of {queue}", options, lambda id: self._ask_quota(queue, id))
 
     def _ask_quota(self, queue: str, id: str) -> None:
         flavor, resource, which = id.split(" ")
         use = self._quota(queue, flavor, resource)
         if use is None:
-            self.flash(f"{queue} no longer has quota of {resource} in {flavor}", "warning")
+            self._screen.flash(f"{queue} no longer has quota of {resource} in {flavor}", "warning")
             return
         old = {"nominal": use.nominal, "borrowing": use.borrowing_limit, "lending": use.lending_limit}[which]
         before = fmt.limit(resource, old)
@@ -80,7 +77,9 @@ class QuotaScreen(ObjectScreen):
             lambda text: _wrong_amount(resource, text, which),
             lambda text: f"{before} → {fmt.limit(resource, _read(resource, text, which))}",
         )
-        self.prompt(wanted, lambda text: self._set_quota(queue, use, which, _read(resource, text, which)))
+        self._screen.dialogs.prompt(
+            wanted, lambda text: self._set_quota(queue, use, which, _read(resource, text, which))
+        )
 
     def _set_quota(self, queue: str, use: QuotaUse, which: str, value: int | None) -> None:
         command = SetQuota(
@@ -91,11 +90,11 @@ class QuotaScreen(ObjectScreen):
             borrowing_limit=value if which == "borrowing" else UNSET,
             lending_limit=value if which == "lending" else UNSET,
         )
-        self.send([command], f"{queue}: {LIMITS[which]} is now {fmt.limit(use.resource, value)}")
+        self._screen.send([command], f"{queue}: {LIMITS[which]} is now {fmt.limit(use.resource, value)}")
 
     def _quota(self, queue: str, flavor: str, resource: str) -> QuotaUse | None:
         """The current quota, which may have changed while the dialog was open."""
-        rows = (row.node for row in tree_rows(self._roots, {}, GPUS))
+        rows = (row.node for row in tree_rows(self._roots(), {}, GPUS))
         uses = (use for node in rows if node.name == queue for use in node.flavors)
         return next((use for use in uses if (use.flavor, use.resource) == (flavor, resource)), None)
 
@@ -247,7 +246,7 @@ UNDECLARED = ("object.delete", "object.describe", "object.yaml", "object.copy-js
 """Actions that need the Cohort object, and are refused for a cohort that only ClusterQueues name."""
 
 
-class QueuesScreen(QuotaScreen):
+class QueuesScreen(ConsoleScreen):
     """Cohorts and queues with their quota, as a tree."""
 
     view = "queues"
@@ -256,6 +255,9 @@ class QueuesScreen(QuotaScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self.groups = (ObjectActions(self),)
+        self._roots: Sequence[QuotaNode] = ()
+        self._quotas = QuotaEditor(self, lambda: self._roots)
         self._trends = TrendReader(self, self._show_trend)
         self._trees = SnapshotWorker(self, queues, self._show_tree)
         self._levels: dict[str, int] = {}
@@ -296,7 +298,7 @@ class QueuesScreen(QuotaScreen):
             "queue.hold": self._hold_or_resume,
             "queue.drain": lambda: self._set_stop(StopPolicy.HOLD_AND_DRAIN),
             "queue.resume": lambda: self._set_stop(StopPolicy.NONE),
-            "queue.quota": self._choose_quota,
+            "queue.quota": lambda: self._quotas.choose(self._row),
             "queue.resource": self._choose_resource,
             "object.what-if": self._ask_what_if,
         }
@@ -341,7 +343,7 @@ class QueuesScreen(QuotaScreen):
                 return Question(f"Hold and drain {name}?", said, yes="Drain")
             case "object.delete":
                 said = (f"Workloads: {running}, {row.node.pending} pending.",)
-                return Question(f"Delete {name}?", said, yes="Delete", word=self.delete_word())
+                return Question(f"Delete {name}?", said, yes="Delete", word=delete_word(self.subjects()))
         return super().question(action)
 
     def point_at(self, key: str) -> None:
@@ -444,7 +446,7 @@ class QueuesScreen(QuotaScreen):
 
     def _choose_resource(self) -> None:
         options = [ChoiceOption(name, fmt.resource(name)) for name in resources(self._roots)]
-        self.choose("Resource shown in the bars", options, self._set_resource, self._resource)
+        self.dialogs.choose("Resource shown in the bars", options, self._set_resource, self._resource)
 
     def _set_resource(self, name: str) -> None:
         self._resource = name

@@ -16,8 +16,9 @@ from gpuconsole.scheduling.placement import NodeRow, ScoreColumn, ScoreTable
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Handlers
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
-from gpuconsole.ui.screens.node_actions import NodeScreen
-from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.base import ConsoleScreen, Subject
+from gpuconsole.ui.screens.node_actions import NodeActions
+from gpuconsole.ui.screens.objects import ObjectActions
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.dialogs import ChoiceOption
 from gpuconsole.ui.widgets.grid import Grid
@@ -155,11 +156,12 @@ def candidates(snapshot: Snapshot, workload: Workload) -> list[Pod]:
     ]
 
 
-class ScoresScreen(NodeScreen):
+class ScoresScreen(ConsoleScreen):
     """Score table of one pod of a workload; ctrl+r recomputes it, f selects another pod."""
 
     def __init__(self, pods: Sequence[Pod]) -> None:
         super().__init__()
+        self.groups = (ObjectActions(self), NodeActions(self))
         self._pods = pods
         self._pod = pods[0]
         self._table = UNKNOWN
@@ -179,7 +181,6 @@ class ScoresScreen(NodeScreen):
         yield Lines(id="about")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._ask(self._pod)
 
     @property
@@ -201,7 +202,7 @@ class ScoresScreen(NodeScreen):
         options = [
             ChoiceOption(pod.key, pod.name, detail=((pod.node or "not scheduled", "dim"),)) for pod in self._pods
         ]
-        self.choose("Node scores of pod", options, self._take, chosen=self._pod.key)
+        self.dialogs.choose("Node scores of pod", options, self._take, chosen=self._pod.key)
 
     def _take(self, key: str) -> None:
         self._pod = next(pod for pod in self._pods if pod.key == key)

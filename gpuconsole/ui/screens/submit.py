@@ -253,7 +253,7 @@ class SubmitScreen(ConsoleScreen):
     def _ask_template(self) -> None:
         titles = template_choices(self._device())
         options = [ChoiceOption(id, title, str(number)) for number, (id, title) in enumerate(titles, start=1)]
-        self.choose("Template", options, lambda id: self.form.put("template", id), self.form.values["template"])
+        self.dialogs.choose("Template", options, lambda id: self.form.put("template", id), self.form.values["template"])
 
     def _ask_to_send(self) -> None:
         self._judge()
@@ -264,12 +264,12 @@ class SubmitScreen(ConsoleScreen):
         title = f"Submit {request.namespace}/{request.name}?"
         summary, desk = self._summary(request), self.console.object_access
         if desk is None:
-            self.ask(Question(title, summary, yes="Submit"), self._send)
+            self.dialogs.ask(Question(title, summary, yes="Submit"), self._send)
             return
         documents = self._documents
 
         def tried(answers: Sequence[str]) -> None:
-            self.ask(Question(title, (*summary, *answer_lines(answers)), yes="Submit"), self._send)
+            self.dialogs.ask(Question(title, (*summary, *answer_lines(answers)), yes="Submit"), self._send)
 
         run_in_background(self, lambda: desk.rehearse(documents), tried)
 

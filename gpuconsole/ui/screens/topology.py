@@ -16,9 +16,10 @@ from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.node_actions import NodeScreen
+from gpuconsole.ui.screens.base import ConsoleScreen, Subject
+from gpuconsole.ui.screens.node_actions import NodeActions
 from gpuconsole.ui.screens.nodes import NodeDetailScreen
-from gpuconsole.ui.screens.objects import Subject
+from gpuconsole.ui.screens.objects import ObjectActions
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.gpumap import IN_USE, WORDS
 from gpuconsole.ui.widgets.grid import Grid
@@ -173,7 +174,7 @@ def _states(domain: DomainUsage) -> Painted:
     return join(shown)
 
 
-class TopologyScreen(NodeScreen):
+class TopologyScreen(ConsoleScreen):
     """Topologies and HyperNodes as trees, down to the hosts."""
 
     view = "topology"
@@ -181,6 +182,7 @@ class TopologyScreen(NodeScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self.groups = (ObjectActions(self), NodeActions(self))
         self._roots: Sequence[DomainUsage] = ()
         self._opened: dict[str, bool] = {}
         self._limits = NO_LIMITS

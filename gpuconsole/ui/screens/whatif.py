@@ -1,13 +1,12 @@
 """What-if screen: a list of changes, simulated in a fork of this cluster, and their outcome."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import set_cell_size
 from textual import work
 from textual.app import ComposeResult
 from textual.timer import Timer
-from textual.worker import Worker, get_current_worker
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.tables import counted, seconds
@@ -25,14 +24,16 @@ from gpuconsole.model.commands import Command, Copy, Later, SetPriority, Submit
 from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.devices import short_plural
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action, Handlers
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import GLYPHS, Painted
-from gpuconsole.ui.screens.answers import PlanScreen
-from gpuconsole.ui.screens.base import scrolling
-from gpuconsole.ui.screens.change_screen import ChangeScreen, free_file, is_there, write_changes
+from gpuconsole.ui.screens.answers import plan_screen
+from gpuconsole.ui.screens.background import LongAnswer
+from gpuconsole.ui.screens.base import ConsoleScreen, scrolling
+from gpuconsole.ui.screens.change_screen import ChangeDialogs, free_file, is_there, write_changes
 from gpuconsole.ui.whatif_changes import WhatIfChange
 from gpuconsole.ui.widgets.dialogs import PromptField
 from gpuconsole.ui.widgets.painter import Lines
@@ -273,7 +274,7 @@ def _longer(result: WhatIf) -> str:
     return f"{'+' if change >= 0 else '-'}{fmt.age(abs(change))}"
 
 
-class WhatIfScreen(ChangeScreen):
+class WhatIfScreen(ConsoleScreen):
     """Simulates a list of changes in a fork of the current cluster, and compares the outcome with the baseline.
 
     The changes stay until they are undone; each run starts from a new fork.
@@ -284,6 +285,7 @@ class WhatIfScreen(ChangeScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self._asks = ChangeDialogs(self, self.add)
         self.changes: list[WhatIfChange] = []
         self.horizon: Span = HOUR
         self.against: list[WhatIfChange] | None = None
@@ -291,7 +293,7 @@ class WhatIfScreen(ChangeScreen):
         self.after: Span = 0
         """Time after the start of the fork at which the next changes apply."""
         self.result: WhatIf | None = None
-        self._thread: Worker[None] | None = None
+        self._run = LongAnswer(self, self._steps, self._came, self._failed)
         self._began = 0.0
         self._progress = Progress[WhatIf]()
         """Number of started runs with other latencies; None before both simulations reach the horizon."""
@@ -309,15 +311,17 @@ class WhatIfScreen(ChangeScreen):
         self.console.answers.expect()
 
     def show(self, snapshot: Snapshot) -> None:
+        if self._run.is_outdated:
+            self.start()
         self._show_plan()
-        if self.result is None and self._thread is None:
+        if self.result is None and not self._run.is_running:
             begun = (BLANK, text_line("  ", ("⏎", "key"), " to run."))
             self._say(begun if self.changes else KEPT_FOR_COMPARISON if self.against else INTRODUCTION)
 
     def handlers(self) -> Handlers:
         return {
             **super().handlers(),
-            "whatif.add": self.ask_change,
+            "whatif.add": self._asks.ask_change,
             "whatif.undo": self.undo,
             "whatif.run": self.start,
             "whatif.horizon": self._ask_horizon,
@@ -344,6 +348,10 @@ class WhatIfScreen(ChangeScreen):
         change = whatif_changes.later(change, self.after)
         self.changes.append(change)
         self._added(change)
+
+    def ask_quota(self, name: str) -> None:
+        """Ask for a new nominal quota of the ClusterQueue `name`, and add the change."""
+        self._asks.ask_quota(name)
 
     def precede(self, change: WhatIfChange) -> None:
         """Add a change that is applied before all others."""
@@ -405,17 +413,16 @@ class WhatIfScreen(ChangeScreen):
         self._progress = Progress()
         self._began = time.monotonic()
         self._clock = self.set_interval(0.2, self._show_progress)
-        self._thread = self._run()
+        self._run.start()
         self._show_progress()
 
     def cancel(self) -> None:
         """Cancel the run; its remaining results are discarded."""
-        if self._thread is not None:
-            self._thread.cancel()
-        self._ended()
+        self._run.cancel()
+        self._stop_clock()
 
     def escape(self) -> None:
-        if self._thread is not None:
+        if self._run.is_running:
             self.cancel()
             if self.result is not None and self._progress.doing == OTHER_LATENCIES:
                 self._say((BLANK, *result_lines(self.result, self._names)))
@@ -424,37 +431,25 @@ class WhatIfScreen(ChangeScreen):
         else:
             super().escape()
 
-    @work(thread=True, exclusive=True, group="whatif")
-    def _run(self) -> None:
-        worker = get_current_worker()
-        commands, against = _commands(self.changes), _commands(self.against or ())
-        places = [change.words for change in self.changes for _ in change.commands]
-        try:
-            for look in self.console.answers.looks(commands, self.horizon, against, places):
-                # Not requesting the next result cancels the rest.
-                if worker.is_cancelled:
-                    return
-                self.app.call_from_thread(self._came, look)
-        except ConsoleError as error:
-            if not worker.is_cancelled:
-                self.app.call_from_thread(self._failed, error)
+    def _steps(self, answers: AnalysisService) -> Iterator[Progress[WhatIf]]:
+        changes = self.changes
+        places = [change.words for change in changes for _ in change.commands]
+        return answers.looks(_commands(changes), self.horizon, _commands(self.against or ()), places)
 
     def _came(self, look: Progress[WhatIf]) -> None:
-        if self._thread is None:
-            return
         self._progress = look
         if look.answer is None:
             return
         self.result = look.answer
         self._show_plan()
         if look.last:
-            self._ended()
+            self._stop_clock()
             self._say((BLANK, *result_lines(look.answer, self._names)))
         else:
             self._show_progress()
 
     def _failed(self, error: ConsoleError) -> None:
-        self._ended()
+        self._stop_clock()
         self._say((BLANK, text_line(("  ✖ Failed: ", "fault"), str(error))))
 
     @property
@@ -462,8 +457,7 @@ class WhatIfScreen(ChangeScreen):
         """Names of the two simulations."""
         return ALONE if self.against is None else ("A", "B")
 
-    def _ended(self) -> None:
-        self._thread = None
+    def _stop_clock(self) -> None:
         if self._clock is not None:
             self._clock.stop()
             self._clock = None
@@ -493,11 +487,11 @@ class WhatIfScreen(ChangeScreen):
 
     def _ask_horizon(self) -> None:
         wanted = PromptField("Horizon", format_exactly(self.horizon), ("For example 30m, 2h or 1d.",), wrong_span)
-        self.prompt(wanted, self._set_horizon)
+        self.dialogs.prompt(wanted, self._set_horizon)
 
     def _ask_later(self) -> None:
         lines = ("After the start of the what-if, for example 10m; 0s = immediately.",)
-        self.prompt(
+        self.dialogs.prompt(
             PromptField("Apply the next changes at", format_exactly(self.after), lines, _no_span), self._set_after
         )
 
@@ -508,10 +502,10 @@ class WhatIfScreen(ChangeScreen):
     def _ask_wait(self) -> None:
         wanted = PromptField("Target wait (p95)", "10m", ("For example 5m or 1h.",), wrong_span)
         commands = _commands(self.changes)
-        self.prompt(wanted, lambda text: self.open(PlanScreen(commands, parse_span(text), self._take)))
+        self.dialogs.prompt(wanted, lambda text: self.open(plan_screen(commands, parse_span(text), self._take)))
 
     def _ask_file(self) -> None:
-        self.prompt(PromptField("Write the changes to file", free_file("change"), check=is_there), self._write)
+        self.dialogs.prompt(PromptField("Write the changes to file", free_file("change"), check=is_there), self._write)
 
     def _write(self, path: str) -> None:
         wrong = write_changes(_commands(self.changes), self.horizon, path)

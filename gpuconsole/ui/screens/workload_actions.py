@@ -1,6 +1,6 @@
 """Actions on workloads: stop, resume, requeue, priority, move, admission checks, what-if, duplicate."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, cast
 
 from gpuconsole.insight.index.demand import units_of
@@ -18,7 +18,8 @@ from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action, Handler, Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
-from gpuconsole.ui.screens.objects import ObjectScreen, Subject, name_all
+from gpuconsole.ui.screens.base import ActionGroup, ConsoleScreen
+from gpuconsole.ui.screens.objects import describe_screen, name_all
 from gpuconsole.ui.screens.scores import ScoresScreen, candidates
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.whatif_changes import try_out
@@ -36,30 +37,36 @@ ANSWERS = {
 """State that an admission check can be set to → its colour role, and its consequence."""
 
 
-class WorkloadScreen(ObjectScreen):
-    """A screen with workload rows."""
+class WorkloadActions(ActionGroup):
+    """Actions on the workloads that a screen selects, and on jobs and pods without a Workload."""
+
+    def __init__(self, screen: ConsoleScreen) -> None:
+        self._screen = screen
 
     def targets(self) -> list[Workload]:
         """The workloads that an action is for, from the newest Snapshot: the marked ones, else the selected one."""
-        found = (self.snapshot.workloads.get(subject.key) for subject in self.subjects())
+        found = (self._screen.snapshot.workloads.get(subject.key) for subject in self._screen.subjects())
         return [workload for workload in found if workload is not None]
 
     def workload_under_cursor(self) -> Workload | None:
-        subject = self.subject()
-        return self.snapshot.workloads.get(subject.key) if subject is not None else None
+        subject = self._screen.subject()
+        return self._screen.snapshot.workloads.get(subject.key) if subject is not None else None
 
     def unmanaged(self) -> list[Job]:
         """Return the selected jobs that have no Workload object but can be suspended, on a live cluster."""
-        if self.console.object_access is None or self.targets():
+        if self._screen.console.object_access is None or self.targets():
             return []
-        found = (self.snapshot.jobs.get(subject.key) for subject in self.subjects() if subject.table == "jobs")
+        found = (
+            self._screen.snapshot.jobs.get(subject.key)
+            for subject in self._screen.subjects()
+            if subject.table == "jobs"
+        )
         return [job for job in found if job is not None and job.kind in SUSPENDED_BY and not job.ended]
 
     def handlers(self) -> Handlers:
         if not self.targets():
-            return {**super().handlers(), **self._of_unqueued()}
+            return self._of_unqueued()
         return {
-            **super().handlers(),
             "workload.stop": self._stop_or_resume,
             "workload.resume": lambda: self._set_active(True),
             "workload.requeue": self._requeue,
@@ -75,38 +82,40 @@ class WorkloadScreen(ObjectScreen):
 
     def _of_unqueued(self) -> Handlers:
         """Handlers for a job or pod without a Workload."""
-        subject = self.subject()
+        subject = self._screen.subject()
         if subject is None or subject.table == "workloads":
             return {}
         offered: dict[str, Handler] = {
             "object.who": self._show_preemptions,
-            "object.what-if": lambda: self.flash(NO_WORKLOAD, "warning"),
+            "object.what-if": lambda: self._screen.flash(NO_WORKLOAD, "warning"),
         }
         if self.unmanaged():
             offered |= {"workload.stop": self._suspend_or_resume, "workload.resume": lambda: self._suspend(False)}
         return offered
 
     def refusal(self, action: Action) -> str:
-        return super().refusal(action) or refusal(action, self.targets())
+        return refusal(action, self.targets())
 
-    def question(self, action: Action) -> Question | None:
-        names = name_all([workload.key for workload in self.targets()])
-        match action.id:
-            case "workload.stop" if jobs := self.unmanaged():
-                return _suspension(jobs)
-            case "workload.stop":
-                if not self._any_active():
-                    return None
-                lines = ("Releases its quota, and stays inactive until resumed.", *self._losses())
-                return Question(f"Stop {names}?", lines, yes="Stop")
-            case "workload.requeue":
-                lines = ("Evicts the workload and requeues it.", *self._losses())
-                return Question(f"Requeue {names}?", lines, yes="Requeue")
-            case _:
-                return super().question(action)
+    def questions(self) -> Mapping[str, Callable[[], Question | None]]:
+        return {"workload.stop": self._confirm_stop, "workload.requeue": self._confirm_requeue}
+
+    def _confirm_stop(self) -> Question | None:
+        if jobs := self.unmanaged():
+            return _suspension(jobs)
+        if not self._any_active():
+            return None
+        lines = ("Releases its quota, and stays inactive until resumed.", *self._losses())
+        return Question(f"Stop {self._names()}?", lines, yes="Stop")
+
+    def _confirm_requeue(self) -> Question:
+        lines = ("Evicts the workload and requeues it.", *self._losses())
+        return Question(f"Requeue {self._names()}?", lines, yes="Requeue")
+
+    def _names(self) -> str:
+        return name_all([workload.key for workload in self.targets()])
 
     def _losses(self) -> tuple[Cell, ...]:
-        return tuple(loss_line(self.snapshot, workload) for workload in self.targets() if workload.reserved)[:8]
+        return tuple(loss_line(self._screen.snapshot, workload) for workload in self.targets() if workload.reserved)[:8]
 
     def _any_active(self) -> bool:
         return any(workload.active for workload in self.targets())
@@ -117,11 +126,11 @@ class WorkloadScreen(ObjectScreen):
     def _set_active(self, active: bool) -> None:
         targets = [workload for workload in self.targets() if workload.active != active]
         said = f"{'Resuming' if active else 'Stopping'} {name_all([workload.key for workload in targets])}"
-        self.send([SetActive(workload.key, active) for workload in targets], said)
+        self._screen.send([SetActive(workload.key, active) for workload in targets], said)
 
     def _requeue(self) -> None:
         targets = [workload for workload in self.targets() if workload.reserved]
-        self.send([Requeue(w.key) for w in targets], f"Requeueing {name_all([w.key for w in targets])}")
+        self._screen.send([Requeue(w.key) for w in targets], f"Requeueing {name_all([w.key for w in targets])}")
 
     def _suspend_or_resume(self) -> None:
         self._suspend(not all(job.suspended for job in self.unmanaged()))
@@ -129,24 +138,24 @@ class WorkloadScreen(ObjectScreen):
     def _suspend(self, suspended: bool) -> None:
         jobs = [job for job in self.unmanaged() if job.suspended != suspended]
         said = f"{'Suspending' if suspended else 'Resuming'} {name_all([job.key for job in jobs])}"
-        self.send([SetActive(job.key, not suspended) for job in jobs], said)
+        self._screen.send([SetActive(job.key, not suspended) for job in jobs], said)
 
     def _ask_priority(self) -> None:
         targets = self.targets()
-        classes = {one.name: one.value for one in self.snapshot.workload_priority_classes.all()}
+        classes = {one.name: one.value for one in self._screen.snapshot.workload_priority_classes.all()}
         named = ", ".join(f"{name} {value}" for name, value in classes.items())
         lines = (f"A number, or a WorkloadPriorityClass: {named}",) if classes else ()
         title = f"Priority of {name_all([workload.key for workload in targets])}"
         wanted = PromptField(
             title, str(targets[0].priority), lines, lambda text: "" if text in classes else PRIORITIES(text)
         )
-        self.prompt(wanted, lambda text: self._set_priority(targets, text, classes))
+        self._screen.dialogs.prompt(wanted, lambda text: self._set_priority(targets, text, classes))
 
     def _set_priority(self, targets: Iterable[Workload], text: str, classes: Mapping[str, int]) -> None:
         name = text if text in classes else ""
         priority = classes[name] if name else whole(text)
         commands = [SetPriority(workload.key, priority, name) for workload in targets]
-        self.send(commands, f"Priority {text} for {name_all([command.workload for command in commands])}")
+        self._screen.send(commands, f"Priority {text} for {name_all([command.workload for command in commands])}")
 
     def _ask_queue(self) -> None:
         targets = self.targets()
@@ -155,15 +164,15 @@ class WorkloadScreen(ObjectScreen):
             ChoiceOption(
                 queue.name, queue.name, detail=((queue.cluster_queue, "dim"),), refused=_same(first, queue.name)
             )
-            for queue in self.snapshot.local_queues.all()
+            for queue in self._screen.snapshot.local_queues.all()
             if queue.namespace == first.namespace
         ]
         title = f"Move {name_all([workload.key for workload in targets])} to"
-        self.choose(title, options, lambda queue: self._move(targets, queue), chosen=first.queue)
+        self._screen.dialogs.choose(title, options, lambda queue: self._move(targets, queue), chosen=first.queue)
 
     def _move(self, targets: Iterable[Workload], queue: str) -> None:
         commands = [MoveToQueue(workload.key, queue) for workload in targets]
-        self.send(commands, f"Moving {name_all([command.workload for command in commands])} to {queue}")
+        self._screen.send(commands, f"Moving {name_all([command.workload for command in commands])} to {queue}")
 
     def _ask_check(self) -> None:
         """Ask for a check and its new state; a state that evicts asks for confirmation."""
@@ -177,7 +186,7 @@ class WorkloadScreen(ObjectScreen):
             for state in ANSWERS
         ]
         title = f"Set an admission check of {name_all([workload.key for workload in targets])}"
-        self.choose(title, options, lambda answer: self._answer(targets, answer))
+        self._screen.dialogs.choose(title, options, lambda answer: self._answer(targets, answer))
 
     def _answer(self, targets: Iterable[Workload], answer: str) -> None:
         state, _, name = answer.partition(" ")
@@ -185,28 +194,28 @@ class WorkloadScreen(ObjectScreen):
         commands = [AnswerCheck(workload.key, name, cast("State", state)) for workload in held]
         said = f"{name}: {state} for {name_all([workload.key for workload in held])}"
         if state == "Ready":
-            self.send(commands, said)
+            self._screen.send(commands, said)
             return
         effect = ANSWERS[state][1].capitalize() + "."
         question = Question(f"Set admission check {name} to {state}?", (effect,), yes=state)
-        self.ask(question, lambda: self.send(commands, said))
+        self._screen.dialogs.ask(question, lambda: self._screen.send(commands, said))
 
     def _show_scores(self) -> None:
         workload = self.workload_under_cursor()
-        pods = candidates(self.snapshot, workload) if workload is not None else []
+        pods = candidates(self._screen.snapshot, workload) if workload is not None else []
         if workload is not None and pods:
-            self.open(ScoresScreen(pods))
+            self._screen.open(ScoresScreen(pods))
         else:
-            self.flash("No pods", "warning")
+            self._screen.flash("No pods", "warning")
 
     def _duplicate(self) -> None:
         workload = self.workload_under_cursor()
-        job = self.snapshot.jobs.get(workload.owner) if workload is not None else None
+        job = self._screen.snapshot.jobs.get(workload.owner) if workload is not None else None
         if job is None:
-            self.flash("No owner job to duplicate", "warning")
+            self._screen.flash("No owner job to duplicate", "warning")
             return
-        self.console_app.go("submit")
-        form = next((screen for screen in self.app.screen_stack if isinstance(screen, SubmitScreen)), None)
+        self._screen.console_app.go("submit")
+        form = next((screen for screen in self._screen.app.screen_stack if isinstance(screen, SubmitScreen)), None)
         if form is not None:
             form.call_after_refresh(form.fill, job)
 
@@ -221,33 +230,36 @@ class WorkloadScreen(ObjectScreen):
             ChoiceOption("requeue", "requeue", "t", refused="" if workload.reserved else "quota not reserved"),
             ChoiceOption("priority", "change priority", "p", refused=ended),
         )
-        self.choose(f"What-if for {called(workload.key)}", options, lambda kind: self._what_if(kind, workload))
+        self._screen.dialogs.choose(
+            f"What-if for {called(workload.key)}", options, lambda kind: self._what_if(kind, workload)
+        )
 
     def _what_if(self, kind: str, workload: Workload) -> None:
         match kind:
             case "copy":
-                try_out(self.console_app, whatif_changes.copy(self.snapshot, workload))
+                try_out(self._screen.console_app, whatif_changes.copy(self._screen.snapshot, workload))
             case "stop":
-                try_out(self.console_app, whatif_changes.stop(workload))
+                try_out(self._screen.console_app, whatif_changes.stop(workload))
             case "requeue":
-                try_out(self.console_app, whatif_changes.requeue(workload))
+                try_out(self._screen.console_app, whatif_changes.requeue(workload))
             case "priority":
                 wanted = PromptField(f"Priority of {workload.key}", str(workload.priority), check=PRIORITIES)
-                self.prompt(
-                    wanted, lambda text: try_out(self.console_app, whatif_changes.priority(workload, whole(text)))
+                self._screen.dialogs.prompt(
+                    wanted,
+                    lambda text: try_out(self._screen.console_app, whatif_changes.priority(workload, whole(text))),
                 )
 
     def _show_preemptions(self) -> None:
-        subject = self.subject()
+        subject = self._screen.subject()
         if subject is not None:
-            self.console_app.go("preemptions", filtered=f"-w {called(subject.key)}")
+            self._screen.console_app.go("preemptions", filtered=f"-w {called(subject.key)}")
 
     def _describe_owner(self) -> None:
         workload = self.workload_under_cursor()
-        if workload is not None and workload.owner in self.snapshot.jobs:
-            self.describe(Subject("jobs", workload.owner))
+        if workload is not None and workload.owner in self._screen.snapshot.jobs:
+            self._screen.open(describe_screen("jobs", workload.owner))
         else:
-            self.flash("No owner", "warning")
+            self._screen.flash("No owner", "warning")
 
 
 def _suspension(jobs: Sequence[Job]) -> Question | None:

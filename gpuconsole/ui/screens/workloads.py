@@ -3,7 +3,7 @@
 The latter shows state, pending reason, simulated suggestions, forecast and cost.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from textual.app import ComposeResult
 
@@ -25,7 +25,6 @@ from gpuconsole.insight.timeline import timeline
 from gpuconsole.insight.unblock.changes import change_commands, in_words
 from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.model.clock import MINUTE, Time
-from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase
 from gpuconsole.services.analysis import AnalysisService
@@ -35,9 +34,9 @@ from gpuconsole.ui.names import called, named
 from gpuconsole.ui.node_columns import trend_text, use_text
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.background import AnswerPoller, SnapshotWorker
-from gpuconsole.ui.screens.base import scrolling
-from gpuconsole.ui.screens.objects import Subject
-from gpuconsole.ui.screens.workload_actions import WorkloadScreen
+from gpuconsole.ui.screens.base import ConsoleScreen, Subject, scrolling
+from gpuconsole.ui.screens.objects import ObjectActions
+from gpuconsole.ui.screens.workload_actions import WorkloadActions
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.whatif_changes import try_out
 from gpuconsole.ui.widgets.grid import Grid
@@ -72,18 +71,19 @@ _NOT_TRIED = (
 )
 
 
-class WorkloadDetailScreen(WorkloadScreen):
+class WorkloadDetailScreen(ConsoleScreen):
     """All about one workload; on a narrow screen `tab` switches between the pages."""
 
     AUTO_FOCUS = "TextPane"
 
     def __init__(self, key: str) -> None:
         super().__init__()
+        self.groups = (ObjectActions(self), WorkloadActions(self))
         self._key = key
         self._background = SnapshotWorker(self, self._gather, self._tell, reads=True)
-        self._trials: AnswerPoller[Tried] = AnswerPoller(self, key, AnalysisService.why, self._draw)
+        self._trials: AnswerPoller[Tried] = AnswerPoller(self, lambda answers: answers.why(key), self._draw)
         self._ahead: AnswerPoller[WorkloadOutlook] = AnswerPoller(
-            self, key, AnalysisService.ahead, self._draw, share=AHEAD_SHARE
+            self, lambda answers: answers.ahead(key), self._draw, share=AHEAD_SHARE
         )
         self._facts: WorkloadFacts | None = None
         self._accrued: tuple[Time, JobCost | None] | None = None
@@ -149,7 +149,7 @@ class WorkloadDetailScreen(WorkloadScreen):
         return waits_for_places(code, queued=facts.queued)
 
     def _try_again(self) -> None:
-        self._trials.ask(self.console.answers, now=True)
+        self._trials.ask(now=True)
         self._draw()
 
     def _tell(self, facts: WorkloadFacts | None) -> None:
@@ -162,9 +162,9 @@ class WorkloadDetailScreen(WorkloadScreen):
         self.query_one("#pods", TextPane).show(pod_lines(facts))
         self._facts = facts
         if self._waits(facts):
-            self._trials.ask(self.console.answers)
+            self._trials.ask()
         if facts.queued:
-            self._ahead.ask(self.console.answers)
+            self._ahead.ask()
         self._draw()
 
     def _draw(self) -> None:
@@ -263,7 +263,7 @@ def starts_column(newest: Callable[[], StartEstimates], now: Callable[[], Time])
 NO_OUTLOOK = StartEstimates()
 
 
-class WorkloadsScreen(WorkloadScreen):
+class WorkloadsScreen(ConsoleScreen):
     """All workloads in one table, pending ones first, by position."""
 
     view = "workloads"
@@ -271,9 +271,12 @@ class WorkloadsScreen(WorkloadScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self.groups = (ObjectActions(self), WorkloadActions(self))
         rows = WorkloadRows()
         self._listing = Listing()
-        self._outlooks: AnswerPoller[StartEstimates] = AnswerPoller(self, "", _outlook, self._draw, share=AHEAD_SHARE)
+        self._outlooks: AnswerPoller[StartEstimates] = AnswerPoller(
+            self, AnalysisService.outlook, self._draw, share=AHEAD_SHARE
+        )
         self._listings = SnapshotWorker(self, lambda snapshot: rows.update(snapshot, self.namespaces), self._list)
 
     def body(self) -> ComposeResult:
@@ -298,7 +301,7 @@ class WorkloadsScreen(WorkloadScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._listings.ask(snapshot)
         if self.console.answers.foretells:
-            self._outlooks.ask(self.console.answers)
+            self._outlooks.ask()
 
     def _list(self, listing: Listing) -> None:
         self._listing = listing
@@ -328,10 +331,6 @@ class WorkloadsScreen(WorkloadScreen):
             "object.open": lambda: self.open(WorkloadDetailScreen(row.key)),
             "object.explain": lambda: self.open(WorkloadDetailScreen(row.key)),
         }
-
-
-def _outlook(answers: AnalysisService, _: str) -> Iterator[Progress[StartEstimates]]:
-    return answers.outlook()
 
 
 def subject_of(row: WorkloadRow) -> Subject:

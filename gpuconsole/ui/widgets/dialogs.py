@@ -1,8 +1,8 @@
 """Dialogs of all screens: a confirmation, a choice from a list, a prompt for one value, the command palette; toasts.
 
 A confirmation focuses Cancel: Enter alone never destroys. For the most dangerous actions a word has to be typed, and
-Enter confirms it. The palette finds an action of the screen by letters of its name, alias or help. `AskingScreen` has
-the methods of screens that open dialogs, and menus made from the action registry.
+Enter confirms it. The palette finds an action of the screen by letters of its name, alias or help. Each screen opens
+its dialogs with its `Dialogs`; menus are made from the action registry.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from gpuconsole.ui.actions.keys import continuations, spell_all
 from gpuconsole.ui.messages import RowOpened
 from gpuconsole.ui.paint import Cell, painted
 from gpuconsole.ui.table_model import Column
-from gpuconsole.ui.textual_patches import IgnoreEventsWhilePruning, TunedScreen
+from gpuconsole.ui.textual_patches import TunedScreen, ignore_events_while_pruning
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
 from gpuconsole.ui.widgets.textpane import Paragraph
@@ -32,8 +32,10 @@ from gpuconsole.ui.widgets.textpane import Paragraph
 Answer = TypeVar("Answer")
 
 
-class Dialog(IgnoreEventsWhilePruning, ModalScreen[Answer]):
+class Dialog(ModalScreen[Answer]):
     """A modal screen that returns an answer. Keys that arrive after the answer are dropped."""
+
+    on_event = ignore_events_while_pruning
 
     def on_mount(self) -> None:
         self.fill()
@@ -374,19 +376,22 @@ SECONDS = 4
 """Duration of a toast in seconds."""
 
 
-class AskingScreen(TunedScreen):
-    """A screen with toasts and dialogs; each dialog calls a function with its answer."""
+class Dialogs:
+    """Opens the dialogs and shows the toasts of one screen; each dialog calls a function with its answer."""
+
+    def __init__(self, screen: TunedScreen) -> None:
+        self._screen = screen
 
     def flash(self, text: str, severity: SeverityLevel = "information") -> None:
         """Show a toast."""
-        self.notify(clean(text), severity=severity, timeout=SECONDS, markup=False)
+        self._screen.notify(clean(text), severity=severity, timeout=SECONDS, markup=False)
 
     def left_for(self, what: str) -> bool:
         """Return whether another screen is active, so that the dialog `what` must not open; a toast says so.
 
         Results of the cluster or of a file arrive late, and must not take the keys from another screen.
         """
-        if self.is_active:
+        if self._screen.is_active:
             return False
         self.flash(f"{what} · not opened: another screen is active", "warning")
         return True
@@ -414,8 +419,8 @@ class AskingScreen(TunedScreen):
         if self.left_for(title):
             return
         # The answer is handled by the app, before the next key, which may leave this screen.
-        with self.app_context():
-            self.app.push_screen(dialog, answered)
+        with self._screen.app_context():
+            self._screen.app.push_screen(dialog, answered)
 
 
 def _unless_cancelled(then: Callable[[str], object]) -> Callable[[str | None], None]:

@@ -24,7 +24,7 @@ from textual.strip import Strip
 from gpuconsole.ui.messages import RowOpened, RowPicked
 from gpuconsole.ui.paint import Cell, fitted, line, painted, plain
 from gpuconsole.ui.table_model import GAP, Column, Filter, Layout, Rows, fit, total
-from gpuconsole.ui.textual_patches import ReliableTimers
+from gpuconsole.ui.textual_patches import set_reliable_timer
 from gpuconsole.ui.widgets.painter import PaneState, RoleStyles, notice
 from gpuconsole.ui.widgets.textpane import wrapped
 
@@ -254,7 +254,7 @@ HOLD = 0.06
 """Seconds without such steps after a key of a filter, so that the key is drawn first."""
 
 
-class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False):
+class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
     """A table of rows of type T, each identified by its key."""
 
     DEFAULT_CSS = """
@@ -265,6 +265,7 @@ class Grid(ReliableTimers, GridLines[T], can_focus=True, inherit_bindings=False)
         &.-wide { overflow-x: auto; }
     }
     """
+    set_timer = set_reliable_timer
 
     def __init__(
         self,
