@@ -34,17 +34,10 @@ from gpuconsole.model.resources import gpus
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.apply_decisions import queued_since
-from gpuconsole.scheduling.kueue.messages import rule_in
+from gpuconsole.scheduling.kueue.messages import preemptor_uid, rule_in
 
-_UID = re.compile(r"\(UID: ([^,)\s]+)")
 _PATH = re.compile(r"preemptor path: (\S*?);")
 ABSENT = Condition("", False)
-
-
-def preemptor_uid(message: str) -> str:
-    """Return the UID of a victim's preemptor from Kueue's message; empty if it names none."""
-    found = _UID.search(message)
-    return found[1] if found else ""
 
 
 def preemptor_queue(message: str) -> str:

@@ -6,7 +6,6 @@ candidates of a preemption are reconstructed, as Kueue does not publish them. Th
 with the time of that state, and used only if our engine chooses the same victim for the same preemptor.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
@@ -19,9 +18,8 @@ from gpuconsole.model.events import Applied, HistoryEvent, HistoryEventKind, Pre
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Condition, Workload
+from gpuconsole.scheduling.kueue.messages import preemptor_uid
 from gpuconsole.sim.policy import SimPolicy
-
-_UID = re.compile(r"\(UID: ([^,)\s]+)")
 
 
 class AdmissionFact(Struct, frozen=True, kw_only=True):
@@ -63,8 +61,7 @@ def _facts(before: Workload | None, after: Workload) -> Iterator[AdmissionFact]:
         yield AdmissionFact(workload=after.key, time=reserved.since, queue=queue, given=assigned(after.admission))
     evicted = _news(before, after, "Evicted")
     if evicted is not None and evicted.reason == "Preempted" and before is not None and before.reserved:
-        uid = _UID.search(evicted.message)
-        by = uid[1] if uid is not None else ""
+        by = preemptor_uid(evicted.message)
         yield AdmissionFact(workload=after.key, time=evicted.since, queue=before.cluster_queue, preempted=True, by=by)
 
 

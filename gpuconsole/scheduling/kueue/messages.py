@@ -34,6 +34,7 @@ _SKIPPED = (OVERLAPPING_TARGETS, NO_LONGER_FITS, BETTER_VARIANT_ADMITTED)
 _IN_FLAVOR = re.compile(r"\bin flavor ([a-z0-9.-]*[a-z0-9])")
 _UNKNOWN = "UNKNOWN"
 _PATHS = re.compile(r"; preemptor path: ([^;\s]*); preemptee path: ([^;\s]*)")
+_PREEMPTOR_UID = re.compile(r"\(UID: ([^,)\s]+)")
 _PRIORITIES = re.compile(r"; preemptor effective priority: (-?\d+)\b.*; preemptee effective priority: (-?\d+)\b")
 _DUE_TO: Mapping[PreemptionRule | None, str] = {
     PreemptionRule.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
@@ -47,6 +48,12 @@ def rule_in(message: str) -> PreemptionRule | None:
     """Return the preemption rule that a preemption message names; None if it names no known one."""
     known = (rule for rule, words in _DUE_TO.items() if rule is not None and f"due to {words}" in message)
     return max(known, key=lambda rule: len(_DUE_TO[rule]), default=None)
+
+
+def preemptor_uid(message: str) -> str:
+    """Return the UID of the preemptor that a preemption's message names; empty if it names none."""
+    found = _PREEMPTOR_UID.search(message)
+    return found[1] if found is not None else ""
 
 
 def paths_in(message: str) -> tuple[str, str]:

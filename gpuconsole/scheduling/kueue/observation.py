@@ -4,19 +4,21 @@ Kueue keeps both in memory only. A workload that it refused is inadmissible unti
 its cohort tree, and is tried again about a second later; one whose victims are terminating is tried first in its queue.
 """
 
-import re
-
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.snapshot import QueueAssumptions
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue.conditions import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
-from gpuconsole.scheduling.kueue.messages import is_pending_preemption, is_retried_next_cycle, is_unassigned
+from gpuconsole.scheduling.kueue.messages import (
+    is_pending_preemption,
+    is_retried_next_cycle,
+    is_unassigned,
+    preemptor_uid,
+)
 from gpuconsole.scheduling.kueue.session import KueueSession
 
 TIMESTAMP_PRECISION: Span = SECOND
 """Precision of the timestamps in conditions."""
-_PREEMPTOR = re.compile(r"\(UID: ([^,)\s]+)")
 
 
 class Observation:
@@ -47,6 +49,20 @@ class Observation:
         """Workloads of `_requeued` whose victims are terminating → UID."""
         self._evicted: dict[str, Time] = {}
         """UID of a preemptor → time of the last eviction of a victim of it."""
+        self.requeued_trees: set[str] = set()
+        """Trees whose inadmissible workloads were requeued at least once while this observation followed them."""
+
+    @property
+    def session(self) -> KueueSession:
+        """The session that follows the cluster's objects."""
+        return self._session
+
+    def follow(self, event: Applied | Deleted, now: Time) -> None:
+        """Apply one event to the session and update its queues; `now` is when the event was observed."""
+        self.before_event(event, now)
+        self._session.apply_event(event, now)
+        self.after_event(event, now)
+        self.update_queues(now)
 
     def before_event(self, event: Applied | Deleted, now: Time) -> None:
         """Note an event before it is applied to the session; `now` is when it was observed."""
@@ -103,6 +119,13 @@ class Observation:
         copied._batch_started, copied._requeued_at = self._batch_started.copy(), self._requeued_at.copy()
         return copied
 
+    def fork(self) -> "Observation":
+        """Return an independent copy of an updated observation, with a fork of its session."""
+        copied = Observation(self._session.fork())
+        copied._first_seen, copied._settled = False, self._settled
+        copied._batch_started, copied._requeued_at = self._batch_started.copy(), self._requeued_at.copy()
+        return copied
+
     def prepare_fork(self, fork: KueueSession, now: Time) -> Time | None:
         """Prepare a fork to run cycles: requeue the inadmissible workloads of trees whose batch period is over.
 
@@ -112,10 +135,15 @@ class Observation:
         fork.take_due_trees()
         tried_again = fork.count_inadmissible({**self._requeued_at, **self._batch_started})
         fork.assumptions = QueueAssumptions(fork.count_inadmissible() - tried_again, tried_again)
+        self.requeue_ended_batches(fork, now)
+        return min(self._batch_started.values(), default=None)
+
+    def requeue_ended_batches(self, fork: KueueSession, now: Time) -> None:
+        """Requeue in a fork the inadmissible workloads of trees whose batch period is over; the others become due."""
+        fork.take_due_trees()
         fork.mark_trees_due(self._requeued_at)
         fork.requeue_inadmissible(now)
         fork.mark_trees_due(self._batch_started)
-        return min(self._batch_started.values(), default=None)
 
     def _note_workload(self, known: Workload | None, workload: Workload) -> None:
         old = known.condition(QUOTA_RESERVED) if known is not None and known.uid == workload.uid else None
@@ -124,9 +152,9 @@ class Observation:
             self._quota_changed(workload, old, new)
         evicted = workload.condition(EVICTED)
         if evicted is not None and evicted.status and evicted.reason == PREEMPTED:
-            found = _PREEMPTOR.search(evicted.message)
-            if found is not None:
-                self._evicted[found[1]] = max(self._evicted.get(found[1], 0), evicted.since)
+            by = preemptor_uid(evicted.message)
+            if by:
+                self._evicted[by] = max(self._evicted.get(by, 0), evicted.since)
         finished = workload.condition(FINISHED)
         if self._first_seen and finished is not None and finished.status:
             _set_later(self._released, workload.local_queue, finished.since)
@@ -163,6 +191,8 @@ class Observation:
 
     def _end_batch(self, name: str) -> bool:
         self._requeued_at[name] = self._batch_started.pop(name)
+        if not self._first_seen:
+            self.requeued_trees.add(name)
         return True
 
     def _forget_old_preemptions(self) -> None:
