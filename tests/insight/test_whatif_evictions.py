@@ -70,6 +70,24 @@ def test_a_loop_is_one_entry_behind_the_victims_of_the_work_and_the_work_is_no_v
     assert found.own == (evicted("a/new", "b/x", 1),)
 
 
+def test_a_workload_that_another_preempts_in_the_baseline_is_neither_knock_on_nor_avoided() -> None:
+    """`both` is evicted twice with the commands and once without; `new` preempts `victim`, which is no avoided one."""
+    changed = (eviction("a/both", "b/x"), eviction("a/both", "b/x", 9), eviction("a/victim", "a/new"))
+    baseline = (eviction("a/both", "b/y"), eviction("a/victim", "b/y"), eviction("a/saved", "b/y"))
+    answer = replace(
+        complete_answer(what_if_steps(shared(), [], 10 * MINUTE)),
+        evictions=changed,
+        evictions_without=baseline,
+        subjects=("a/new",),
+        only_work=True,
+    )
+    assert (answer.victims, answer.knock_on, answer.spared) == (
+        (evicted("a/victim", "a/new", 1),),
+        (replace(evicted("a/both", "b/x", 1, 9), first=START + 9 * SECOND),),
+        (evicted("a/saved", "b/y", 1),),
+    )
+
+
 def test_what_has_no_preemptor_is_a_direct_victim_only_where_a_change_may_evict() -> None:
     lines = [
         eviction("a/drained", "", rule="Drained"),

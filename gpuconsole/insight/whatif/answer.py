@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.tables import counted
-from gpuconsole.insight.whatif.futures import WhatIfEviction
+from gpuconsole.insight.whatif.futures import WhatIfEviction, more_evictions
 from gpuconsole.model.clock import Span, Time, format_span, format_tenths
 from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.scheduling.kueue import conditions
@@ -61,10 +61,15 @@ class EvictionsByCause(Struct, frozen=True, kw_only=True):
 
 
 def evictions_by_cause(
-    evictions: Iterable[WhatIfEviction], subjects: Container[str], *, only_work: bool
+    evictions: Iterable[WhatIfEviction],
+    subjects: Container[str],
+    *,
+    only_work: bool,
+    without: Iterable[WhatIfEviction] = (),
 ) -> EvictionsByCause:
     """Split evictions by cause; `subjects` are keys of the requested work and of its pods.
 
+    An eviction `without` the commands by another preemptor is no knock-on eviction, nor is it avoided.
     With `only_work` the changes only submit work, so that no change evicts by itself. A direct victim that is evicted
     again without a preemptor, because its pods find no nodes in time, counts as a direct victim again.
     """
@@ -80,7 +85,8 @@ def evictions_by_cause(
             direct.append(one)
         else:
             knock_on.append(one)
-    return EvictionsByCause(direct=by_workload(direct), knock_on=costliest_first(knock_on), own=by_workload(own))
+    more = more_evictions(knock_on, more_evictions(without, direct, by_anyone=True), by_anyone=True)
+    return EvictionsByCause(direct=by_workload(direct), knock_on=costliest_first(more), own=by_workload(own))
 
 
 def _by_change(one: WhatIfEviction, only_work: bool) -> bool:
@@ -340,11 +346,12 @@ class WhatIf(Struct, frozen=True, kw_only=True):
 
     @property
     def spared(self) -> tuple[EvictedWorkload, ...]:
-        """Workloads that are evicted in the baseline only; most lost work first."""
-        return costliest_first(self.evictions_without)
+        """Workloads that are evicted in the baseline only, or more often; most lost work first."""
+        return costliest_first(more_evictions(self.evictions_without, self.evictions, by_anyone=True))
 
     def _by_cause(self) -> EvictionsByCause:
-        return evictions_by_cause(self.evictions, frozenset(self.subjects), only_work=self.only_work)
+        subjects = frozenset(self.subjects)
+        return evictions_by_cause(self.evictions, subjects, only_work=self.only_work, without=self.evictions_without)
 
     @property
     def empty(self) -> bool:

@@ -158,13 +158,22 @@ def unit_of_lines(lines: Iterable[HistoryEvent]) -> str:
     return units.pop() if len(units) == 1 else ANY_DEVICE if units else WHOLE_GPU.noun
 
 
-def more_evictions(course: Iterable[WhatIfEviction], other: Iterable[WhatIfEviction]) -> tuple[WhatIfEviction, ...]:
-    """Return the evictions of `course` that exceed those of `other`, counted per workload and preemptor."""
-    known = Counter((victim.workload, victim.by) for victim in other)
+def more_evictions(
+    course: Iterable[WhatIfEviction], other: Iterable[WhatIfEviction], *, by_anyone: bool = False
+) -> tuple[WhatIfEviction, ...]:
+    """Return the evictions of `course` that exceed those of `other`, counted per workload and preemptor.
+
+    With `by_anyone` they are counted per workload, whatever the preemptor.
+    """
+
+    def counted(victim: WhatIfEviction) -> tuple[str, str]:
+        return victim.workload, "" if by_anyone else victim.by
+
+    known = Counter(map(counted, other))
     more = []
     for victim in course:
-        if known[victim.workload, victim.by]:
-            known[victim.workload, victim.by] -= 1
+        if known[counted(victim)]:
+            known[counted(victim)] -= 1
         else:
             more.append(victim)
     return tuple(more)
