@@ -18,19 +18,18 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time, parse_time
 from gpuconsole.model.documents.reader import unknown_keys
-from gpuconsole.model.events import AdmissionDecision, Admit, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.events import AdmissionDecision, Admit, Preempt, Refuse
 from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import AdmissionCheck, ClusterQueue, LocalQueue
 from gpuconsole.model.resources import format_quantity
 from gpuconsole.model.text import clean
 from gpuconsole.model.workloads import CheckState, PodSetAssignment, Workload
-from gpuconsole.scheduling.kueue import apply_decisions, conditions
+from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.conditions import PENDING, QUOTA_RESERVED, with_check
 from gpuconsole.scheduling.kueue.config import KueueConfig, from_scenario
 from gpuconsole.scheduling.kueue.configuration.form import GROUP, KIND, VERSION
 from gpuconsole.scheduling.kueue.configuration.loading import load_text
-from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_pods_ready_condition
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
@@ -137,13 +136,14 @@ class ChangeLogEntry:
         self.refused.discard(key)
 
 
-class ConformanceCluster:
-    """The objects of a scenario with `seconds`, with Kueue's scheduler and controllers. Mutates."""
+class ConformanceCluster(AdmissionSimulator):
+    """The objects of a scenario with `seconds`, with Kueue's scheduler and controllers. Mutates.
+
+    An evicted workload releases its quota when its pods are gone.
+    """
 
     def __init__(self, config: KueueConfig, now: Time) -> None:
-        self.now = now
-        self.session = KueueSession(config)
-        self.workloads: dict[str, Workload] = {}
+        super().__init__(KueueSession(config), now, victims_keep_quota=True, requeues_at_once=False, stays_open=True)
         self.changes = ChangeLogEntry()
         self._config = config
         self._objects: dict[tuple[type[Object], str], Object] = {}
@@ -165,19 +165,19 @@ class ConformanceCluster:
         """Workloads whose jobs have to be reconciled."""
 
     def create(self, obj: Object, spec: Any) -> None:
-        """Create an object; `spec` is its spec as written, by which a later `apply` detects a change."""
+        """Create an object; `spec` is its spec as written, by which a later `replace_object` detects a change."""
         if isinstance(obj, Workload):
-            self._update_workload(obj)
+            self.update_workload(obj)
         else:
             self._store(obj, spec)
         self.run_controllers()
 
-    def apply(self, obj: Object, spec: Any) -> None:
+    def replace_object(self, obj: Object, spec: Any) -> None:
         """Replace the user's fields of an object, or create it; a terminating ClusterQueue is unchanged."""
         if isinstance(obj, Workload):
             old = self.workloads.get(obj.key)
             queue = old.queue if old is not None and old.reserved else obj.queue
-            self._update_workload(
+            self.update_workload(
                 obj if old is None else replace(old, active=obj.active, priority=obj.priority, queue=queue)
             )
         else:
@@ -192,7 +192,7 @@ class ConformanceCluster:
             self._store(obj, spec)
         self.run_controllers()
 
-    def delete(self, kind: type[Object], key: str) -> None:
+    def delete_object(self, kind: type[Object], key: str) -> None:
         """Delete an object; a ClusterQueue terminates while workloads hold its quota."""
         if kind is Workload:
             self._drop_workload(key)
@@ -205,12 +205,10 @@ class ConformanceCluster:
         self.run_controllers()
 
     def finish(self, key: str) -> None:
-        """Finish a workload, whether it ran or not."""
-        workload = self.workloads.get(key)
-        if workload is not None and not workload.finished:
-            self._update_workload(conditions.mark_finished(workload, "Succeeded", "Job finished", self.now))
-            self._pods_end.pop(key, None)
-            self.run_controllers()
+        """Finish a workload, whether it ran or not; its pods end at once."""
+        super().finish(key)
+        self._pods_end.pop(key, None)
+        self.run_controllers()
 
     def set_check_state(self, answer: Mapping[str, Any]) -> None:
         """Set the state of an admission check, if it is pending and its workload holds quota."""
@@ -226,7 +224,7 @@ class ConformanceCluster:
             requeue_after=answer.get("requeueAfterSeconds"),
             since=self.now,
         )
-        self._update_workload(replace(workload, checks=with_check(workload.checks, state, self.now)))
+        self.update_workload(replace(workload, checks=with_check(workload.checks, state, self.now)))
         self.run_controllers()
 
     def set_ready(self, key: str, *, ready: bool) -> None:
@@ -237,10 +235,6 @@ class ConformanceCluster:
         (self._ready.add if ready else self._ready.discard)(key)
         self._changed.add(key)
         self.run_controllers()
-
-    def requeue_inadmissible(self) -> None:
-        """Requeue the inadmissible workloads of every cohort tree that had a relevant change."""
-        self.session.requeue_inadmissible(self.now)
 
     @property
     def next_timer(self) -> Time | None:
@@ -270,23 +264,6 @@ class ConformanceCluster:
         """True if the scheduler has workloads to try in a new cycle, or an unfinished cycle."""
         session = self.session
         return not session.is_waiting_in_cycle and (session.has_open_cycle or session.has_heads)
-
-    def run_cycle(self) -> list[AdmissionDecision]:
-        """Run one scheduling cycle, and apply its reservations, refusals and evictions."""
-        decided = self.session.run_cycle(self.now, report=ReportRefusals.CHANGED, stays_open=True)
-        for decision in decided:
-            match decision:
-                case Admit():
-                    self._reserve(decision)
-                case Refuse():
-                    workload = self.workloads[decision.workload]
-                    granular = self._config.has_granular_reasons
-                    self._update_workload(conditions.apply_refusal(workload, decision, self.now, granular=granular))
-                case Preempt() | Evict() | KeepWaiting():
-                    pass
-        for victim in apply_decisions.victims_of(decided):
-            self._evict(apply_decisions.with_eviction(self.workloads[victim.workload], victim, self.now))
-        return decided
 
     def pending_by_queue(self) -> tuple[Queues, Queues]:
         """Keys of the active and of the inadmissible workloads of each ClusterQueue."""
@@ -326,11 +303,11 @@ class ConformanceCluster:
             marked = after.condition(conditions.EVICTED)
             assert marked is not None
             self.changes.evicted[key] = (marked.reason, marked.message)
-            self._evict(after)
+            self.update_workload(after)
         elif after is not workload:
             if after.admitted and not workload.admitted:
                 self.changes.admitted_after_checks.add(key)
-            self._update_workload(after)
+            self.update_workload(after)
         elif outcome.reconcile_after:
             self._reconcile_at[key] = self.now + _round_up_to_second(outcome.reconcile_after)
 
@@ -344,7 +321,7 @@ class ConformanceCluster:
         if workload.reserved and workload.is_true(conditions.EVICTED) and key not in self._pods_end:
             workload = conditions.release_quota(workload, self.now, granular=self._config.has_granular_reasons)
         if workload is not before:
-            self._update_workload(workload, by_eviction=True)
+            self.update_workload(workload, by_eviction=True)
 
     def _reconcile_local_queue(self, key: str) -> None:
         """One Reconcile of the LocalQueue controller, for admission fair sharing only."""
@@ -354,46 +331,35 @@ class ConformanceCluster:
         if again is not None:
             self._sampled_at[key] = self.now + _round_up_to_second(again)
 
-    def _reserve(self, decision: Admit) -> None:
-        queue = self._objects.get((ClusterQueue, decision.admission.cluster_queue))
-        assert isinstance(queue, ClusterQueue)
-        given = apply_decisions.with_reservation(self.workloads[decision.workload], decision, queue, self.now)
-        self._update_workload(conditions.sync_admitted(given, self.now, granular=self._config.has_granular_reasons))
-        if decision.replaces:
-            self._update_workload(
-                apply_decisions.with_finished_slice(self.workloads[decision.replaces], given, self.now)
-            )
-
-    def _evict(self, evicted: Workload) -> None:
-        """Evict a workload; its pods, if any, take time to terminate."""
-        before = self.workloads[evicted.key]
-        seconds = int(before.annotations.get(TERMINATION_SECONDS, 0)) if before.admitted else 0
-        if seconds:
-            self._pods_end[evicted.key] = self.now + seconds * SECOND
-        self._ready.discard(evicted.key)
-        self._update_workload(evicted)
-
-    def _update_workload(self, workload: Workload, *, by_eviction: bool = False) -> None:
-        """Update a workload, unless it is unchanged."""
+    def update_workload(self, workload: Workload, *, by_eviction: bool = False) -> None:
+        """Write a Workload, unless it is unchanged, and let the controllers reconcile it."""
         before = self.workloads.get(workload.key)
         if workload is before:
             return
-        self.workloads[workload.key] = workload
+        self.apply(workload)
         if before is not None:
             self.changes.record(before, workload, by_eviction=by_eviction)
-        self.session.apply(workload, self.now)
+            if workload.is_true(conditions.EVICTED) and not before.is_true(conditions.EVICTED):
+                self._end_pods(before)
         self._workloads_due.add(workload.key)
         self._changed.add(workload.key)
         self._schedule_local_queues({workload.local_queue, (before or workload).local_queue})
 
+    def _end_pods(self, evicted: Workload) -> None:
+        """End the pods of an admitted workload, which takes the time in its annotation."""
+        seconds = int(evicted.annotations.get(TERMINATION_SECONDS, 0)) if evicted.admitted else 0
+        if seconds:
+            self._pods_end[evicted.key] = self.now + seconds * SECOND
+        self._ready.discard(evicted.key)
+
     def _drop_workload(self, key: str) -> None:
-        gone = self.workloads.pop(key, None)
+        gone = self.workloads.get(key)
         if gone is not None:
             self.changes.discard(key)
             self._pods_end.pop(key, None)
             self._reconcile_at.pop(key, None)
             self._ready.discard(key)
-            self.session.delete(TABLES[Workload], key, self.now)
+            self.delete(TABLES[Workload], key)
             self._schedule_local_queues([gone.local_queue])
 
     def _schedule_local_queues(self, local_queues: Iterable[str]) -> None:
@@ -407,7 +373,7 @@ class ConformanceCluster:
         place = type(obj), obj.key
         old = self._objects.get(place)
         self._objects[place], self._specs[place] = obj, spec
-        self.session.apply(obj, self.now)
+        self.apply(obj)
         self._reconcile_affected(old, obj)
         if isinstance(obj, LocalQueue) and self._config.usage_based_fair_sharing is not None:
             self._reconcile_local_queue(obj.key)
@@ -417,7 +383,7 @@ class ConformanceCluster:
         if kind is LocalQueue:
             self._sampled_at.pop(key, None)
             self._local_queues_due.pop(key, None)
-        self.session.delete(TABLES[kind], key, self.now)
+        self.delete(TABLES[kind], key)
         self._reconcile_affected(old, None)
 
     def _reconcile_affected(self, old: Object | None, new: Object | None) -> None:
@@ -496,13 +462,13 @@ class TimedConformanceRun:
         for key in step.get("finish") or ():
             cluster.finish(key)
         for key in step.get("delete") or ():
-            cluster.delete(Workload, key)
+            cluster.delete_object(Workload, key)
         for name in step.get("remove") or ():
-            cluster.delete(*_parse_object_name(name))
+            cluster.delete_object(*_parse_object_name(name))
         for document in step.get("apply") or ():
             obj = decode_object(document, now=cluster.now)
             if obj is not None:
-                cluster.apply(obj, document.get("spec"))
+                cluster.replace_object(obj, document.get("spec"))
         for answer in step.get("checks") or ():
             cluster.set_check_state(answer)
         for state in step.get("ready") or ():
@@ -530,7 +496,7 @@ class TimedConformanceRun:
             cluster.requeue_inadmissible()
             active, decided = cluster.pending_by_queue()[0], None
             if cluster.may_run_cycle:
-                decided = cluster.run_cycle()
+                decided = cluster.run_cycle(cluster.now)
             cluster.run_controllers()
             cluster.requeue_inadmissible()
             idle = decided is not None and not (fired or cluster.changes or _has_admission_or_preemption(decided))
@@ -581,7 +547,7 @@ def _has_admission_or_preemption(decided: list[AdmissionDecision]) -> bool:
     return any(isinstance(decision, Admit | Preempt) for decision in decided)
 
 
-def _changes_entry(news: ChangeLogEntry, workloads: dict[str, Workload]) -> dict[str, Any]:
+def _changes_entry(news: ChangeLogEntry, workloads: Mapping[str, Workload]) -> dict[str, Any]:
     pending = []
     for key in sorted(news.refused):
         says = workloads[key].condition(QUOTA_RESERVED)
