@@ -34,11 +34,12 @@ from gpuconsole.model.workloads import PLACED, Admission, Condition, Workload, W
 from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
 from gpuconsole.scheduling.kueue.assignment import ResumePosition
-from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED, all_checks_ready
+from gpuconsole.scheduling.kueue.conditions import QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.scheduling.kueue.session import ClusterQueueState, KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from gpuconsole.sim.policy import SimPolicy
 
 if TYPE_CHECKING:
@@ -216,21 +217,26 @@ def _tell(
 
 
 class _Cycles:
-    """Scheduling cycles at one moment, in a fork of a session. Mutates."""
+    """Scheduling cycles at one moment, in a fork of a session; victims keep their quota. Mutates."""
 
     def __init__(self, settled: KueueSession, snapshot: Snapshot, *, choices: bool) -> None:
-        self._choices = choices
         self._settled = settled
-        self._session = settled.fork()
         self._snapshot = snapshot
-        self._changed: dict[str, Workload] = {}
-        """Workloads as changed by the decisions."""
+        self._simulator = AdmissionSimulator(
+            settled.fork(),
+            snapshot.time,
+            snapshot.workloads,
+            victims_keep_quota=True,
+            requeues_at_once=False,
+            with_traces=choices,
+        )
         self._outcome = CyclesResult()
 
     def run(self) -> CyclesResult:
-        session = self._session
+        simulator, session = self._simulator, self._simulator.session
         for refusal in session.rejected_claims():
-            self._refuse(refusal, self._snapshot.time)
+            if simulator.apply_decision(refusal):
+                self._note(simulator.workloads[refusal.workload])
         cycle = self._cycles(0)
         if session.has_requeue_due:
             # Kueue batches events for one second before it requeues; no cycle changes anything until then.
@@ -241,7 +247,7 @@ class _Cycles:
 
     def _cycles(self, cycle: int) -> int:
         """Run cycles until another would change nothing; returns the number of the last one."""
-        session, goes_on = self._session, True
+        session, goes_on = self._simulator.session, True
         while goes_on and session.has_heads:
             cycle += 1
             goes_on = self._cycle(cycle) or session.has_progressed
@@ -250,65 +256,32 @@ class _Cycles:
     def _cycle(self, number: int) -> bool:
         """Run one cycle; True if a workload was evicted, so that the next cycle can decide differently."""
         # As in the simulation, the cycles of one moment are a microsecond apart.
-        now = self._snapshot.time + number - 1
-        decided = self._session.run_cycle(now, with_traces=self._choices)
+        decided = self._simulator.run_cycle(self._snapshot.time + number - 1)
         for decision in decided:
             match decision:
                 case Admit():
-                    self._admit(decision, number, now)
+                    self._note_reservation(decision, number)
                 case Refuse():
-                    self._refuse(decision, now)
+                    self._note(self._simulator.workloads[decision.workload])
                 case Preempt() | Evict() | KeepWaiting():
                     pass
-        return any([self._evict(victim, now) for victim in apply_decisions.victims_of(decided)])
+        victims = apply_decisions.victims_of(decided)
+        self._outcome.preempted += (victim for victim in victims if isinstance(victim, Preempt))
+        return bool(victims)
 
-    def _workload(self, key: str) -> Workload | None:
-        return self._changed.get(key) or self._snapshot.workloads.get(key)
-
-    def _take(self, workload: Workload, now: Time) -> None:
-        self._changed[workload.key] = workload
-        self._session.apply(workload, now)
-
-    def _admit(self, decision: Admit, cycle: int, now: Time) -> None:
-        workload = self._workload(decision.workload)
-        if workload is None:
-            return
-        if not workload.reserved:
-            self._outcome.reserved[workload.key] = ForecastReservation(cycle, decision.admission)
-            self._outcome.said.pop(workload.key, None)
-        queue = self._snapshot.cluster_queues.get(decision.admission.cluster_queue)
-        reserved = apply_decisions.with_reservation(workload, decision, queue, now)
-        if all_checks_ready(reserved):
-            reserved = conditions.sync_admitted(reserved, now, granular=self._session.config.has_granular_reasons)
-        self._take(reserved, now)
-        old = self._workload(decision.replaces)
-        if old is not None and not old.finished:
-            self._take(apply_decisions.with_finished_slice(old, reserved, now), now)
-
-    def _refuse(self, decision: Refuse, now: Time) -> None:
-        workload = self._workload(decision.workload)
-        if workload is None:
-            return
-        refused = conditions.apply_refusal(workload, decision, now, granular=self._session.config.has_granular_reasons)
-        inadmissible = self._session.is_inadmissible(workload.key)
-        if refused is not workload or workload.inadmissible != inadmissible:
-            self._note(refused)
-            self._take(replace(refused, inadmissible=inadmissible), now)
-
-    def _evict(self, decision: Preempt | Evict, now: Time) -> bool:
-        victim = self._workload(decision.workload)
-        if victim is None or not victim.reserved or victim.is_true(conditions.EVICTED):
-            return False
-        if isinstance(decision, Preempt):
-            self._outcome.preempted.append(decision)
-        self._take(apply_decisions.with_eviction(victim, decision, now), now)
-        return True
+    def _note_reservation(self, decision: Admit, cycle: int) -> None:
+        """Record a reservation; a second pass for a workload that has quota is none."""
+        before = self._snapshot.workloads.get(decision.workload)
+        if before is not None and not before.reserved:
+            self._outcome.reserved.setdefault(decision.workload, ForecastReservation(cycle, decision.admission))
+            self._outcome.said.pop(decision.workload, None)
 
     def _see_obstacles(self) -> None:
         """Record the conditions that Kueue's workload controller, not its scheduler, writes for pending workloads."""
         session, granular = self._settled, self._settled.config.has_granular_reasons
         for workload in self._snapshot.workloads.all():
-            if workload.key in self._changed or workload.reserved or workload.finished or not workload.active:
+            is_decided = self._simulator.workloads.is_changed(workload.key)
+            if is_decided or workload.reserved or workload.finished or not workload.active:
                 continue
             reason, message = inadmissible_reason(workload, session.look_up_queues(workload), session.config)
             if message:
