@@ -38,8 +38,8 @@ def test_as_text_a_table_has_its_notes_below_its_rows() -> None:
     assert lines_of(["16 GPUs borrowed", "", LOANS]) == [
         "16 GPUs borrowed",
         "",
-        "LENDER  GPUS  SINCE",
-        "cq-a       4  1h ago",
+        "LENDER  GPUS    SINCE",
+        "cq-a       4   1h ago",
         "  workloads on it: x",
         "cq-b      12  59m ago",
     ]

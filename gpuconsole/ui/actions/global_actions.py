@@ -149,6 +149,15 @@ EVERYWHERE: tuple[Action, ...] = (
         aliases=("rights", "health"),
     ),
     Action(
+        id="app.export",
+        keys=("X",),
+        label="export",
+        help="Write this table or screen to a file: CSV, JSON, Markdown, SVG.",
+        scope=Scope.GLOBAL,
+        aliases=("export",),
+        argument="[file]",
+    ),
+    Action(
         id="app.suspend",
         keys=("ctrl+z",),
         label="suspend",

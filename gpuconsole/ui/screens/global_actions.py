@@ -1,9 +1,12 @@
 """Actions that every screen offers, and the lines of the `:` prompt: contexts, settings, time, permissions, files.
 
 Switching to another context opens a new console, which the app then uses. Files are submitted after validation, a
-server-side dry run on live clusters, and confirmation.
+server-side dry run on live clusters, and confirmation. A table or a screen is exported to a file.
 """
 
+import os
+import re
+import tempfile
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,6 +16,7 @@ import yaml
 from textual.app import ComposeResult
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.tables import Table, TableFormat, counted, table_file
 from gpuconsole.model.commands import Submit
 from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.snapshot import Snapshot
@@ -25,7 +29,7 @@ from gpuconsole.ui.screens.base import AppServices, ConsoleScreen, Contexts
 from gpuconsole.ui.screens.help import GlossaryScreen, HelpScreen
 from gpuconsole.ui.screens.pods import ForwardsScreen
 from gpuconsole.ui.screens.views import ANSWERS, VIEWS, answer_screen, load
-from gpuconsole.ui.table_model import Column
+from gpuconsole.ui.table_model import Column, table_of_rows
 from gpuconsole.ui.widgets.command_line import CommandLineRead, namespaces
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, Confirm, Palette, PromptField, Question
 from gpuconsole.ui.widgets.grid import Grid
@@ -285,6 +289,105 @@ def answer_lines(answers: Sequence[str]) -> tuple[Cell, ...]:
     return (*lines, *((f"… and {more} more",) if more > 0 else ()))
 
 
+PICTURE = ".svg"
+SUFFIXES = (*TableFormat, PICTURE)
+"""The formats of exported files: of a table, and of the whole screen."""
+LONGEST = 80
+"""Maximum length of a proposed file name, without its suffix."""
+ReadTable = Callable[[], Table]
+"""Makes the cells of the table that was shown when the export began. It may run in a thread."""
+
+
+def _read_table(screen: ConsoleScreen) -> ReadTable | None:
+    """The visible columns and filtered rows of the table in front; None without rows."""
+    grid = screen.grid
+    return partial(table_of_rows, grid.visible_columns, grid.rows) if grid is not None and grid.rows else None
+
+
+def ask_export(screen: ConsoleScreen) -> None:
+    """Ask for the path of a file, and export the table in front or the screen to it."""
+    read = _read_table(screen)
+    lines = ("Format by suffix: .csv, .json or .md for the table, .svg for the screen.",)
+    proposed = proposed_file(screen.crumb(), TableFormat.CSV if read is not None else PICTURE)
+    wanted = PromptField("Export to file", proposed, lines, lambda path: wrong_export(path, read))
+    screen.dialogs.prompt(wanted, lambda path: export(screen, path, read))
+
+
+def proposed_file(name: str, suffix: str) -> str:
+    """Return the name of a file that does not exist in the current directory, such as `workloads-2.csv`."""
+    stem = re.sub(r"[^\w.-]+", "-", name)[:LONGEST].strip("-.") or "screen"
+    names = (f"{stem}{suffix}", *(f"{stem}-{number}{suffix}" for number in range(2, 1000)))
+    return next((one for one in names if not os.path.lexists(one)), names[0])
+
+
+def wrong_export(path: str, read: ReadTable | None) -> str:
+    """Check the path of a file to export to: return an error, or an empty text if it can be written."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        return f"the name must end in {', '.join(SUFFIXES[:-1])} or {PICTURE}"
+    if read is None and suffix != PICTURE:
+        return "this screen has no table with rows; .svg draws the screen"
+    try:
+        file = Path(path).expanduser()
+        if not file.parent.is_dir():
+            return f"no such directory: {file.parent}"
+        return "is a directory" if file.is_dir() else ""
+    except (OSError, ValueError, RuntimeError) as error:
+        return str(error)
+
+
+def export(screen: ConsoleScreen, path: str, read: ReadTable | None) -> None:
+    """Write a table or the screen to a file; asks before an existing file is replaced."""
+    if wrong := wrong_export(path, read):
+        screen.flash(f"{path}: {wrong}", "error")
+        return
+    file = Path(path).expanduser()
+    if not os.path.lexists(file):
+        _export(screen, file, read, replace=False)
+        return
+    question = Question(f"Replace {clean(path, 80)}?", ("The file exists; its contents will be lost.",), yes="Replace")
+    screen.dialogs.ask(question, lambda: _export(screen, file, read, replace=True))
+
+
+def _export(screen: ConsoleScreen, file: Path, read: ReadTable | None, *, replace: bool) -> None:
+    suffix = file.suffix.lower()
+
+    def write_table(read: ReadTable) -> str:
+        table = read()
+        _save(file, table_file(table, TableFormat(suffix)), replace)
+        return f"Exported {counted(len(table.rows), 'row')} to {file.absolute()}"
+
+    def write_picture() -> None:
+        picture = screen.app.export_screenshot(title=f"gpuconsole · {clean(screen.crumb())}")
+        work = partial(_save, file, picture, replace)
+        run_in_background(screen, work, lambda _: screen.flash(f"Exported the screen to {file.absolute()}"))
+
+    if suffix == PICTURE:
+        # The dialog must not be in the picture.
+        screen.call_after_refresh(write_picture)
+    elif read is not None:
+        run_in_background(screen, partial(write_table, read), screen.flash)
+
+
+def _save(file: Path, text: str, replace: bool) -> None:
+    """Write a file that only its owner can read. Without `replace` it must not exist. Raises ConsoleError."""
+    try:
+        if replace:
+            descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".gpuconsole-")
+            written = Path(name)
+        else:
+            descriptor, written = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), file
+        try:
+            with open(descriptor, "w", encoding="utf-8", errors="replace", newline="") as opened:
+                opened.write(text)
+            written.replace(file)
+        except BaseException:
+            written.unlink()
+            raise
+    except OSError as error:
+        raise ConsoleError(f"{file}: not exported: {error.strerror or error}") from error
+
+
 def handlers(app: AppServices) -> dict[str, Handler]:
     """Return the actions that every screen offers: action id → function that runs it."""
     screen = app.front
@@ -304,6 +407,7 @@ def handlers(app: AppServices) -> dict[str, Handler]:
         **{f"answer.{name}": partial(_show_answer, app, name) for name in ANSWERS},
         "app.rights": lambda: app.open(RightsScreen()),
         "app.apply": lambda: ask_file(screen) if screen is not None else None,
+        "app.export": lambda: ask_export(screen) if screen is not None else None,
         "app.all-namespaces": partial(show_namespaces, app, frozenset()),
         "app.suspend": app.action_suspend_process,
         **{f"view.{name}": partial(app.go, name) for name in VIEWS},
@@ -326,6 +430,8 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
             go_to(app, line.argument)
         case "app.apply" if line.argument:
             submit_file(screen, line.argument)
+        case "app.export" if line.argument:
+            export(screen, line.argument, _read_table(screen))
         case "answer.drills" if line.argument:
             load("drill").play_drill(screen, line.argument)
         case "time.open" if line.argument:
@@ -353,7 +459,9 @@ def _open_glossary(app: AppServices) -> None:
 def _open_palette(app: AppServices) -> None:
     screen = app.front
     if screen is not None:
-        app.push_screen(Palette(screen.actions.entries()), lambda id: screen.actions.run_id(id) if id is not None else None)
+        app.push_screen(
+            Palette(screen.actions.entries()), lambda id: screen.actions.run_id(id) if id is not None else None
+        )
 
 
 def _show_answer(app: AppServices, name: str) -> None:

@@ -77,6 +77,11 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         self._fit()
 
     @property
+    def visible_columns(self) -> list[Column[T]]:
+        """The columns that fit, from left to right."""
+        return [column for column, _ in self._layout]
+
+    @property
     def rows(self) -> Sequence[T]:
         """The filtered and sorted rows."""
         return self._rows.order
