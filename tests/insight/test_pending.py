@@ -374,8 +374,22 @@ CASES: dict[str, tuple[list[Object], Workload, PendingReason, str, list[str]]] =
         [*ORG_QUEUES],
         waiting("w", "prod/lq", 4, "ClusterQueue cq-prod is inactive"),
         PendingReason.QUEUE_INACTIVE,
-        "cq-prod was inactive and is active again.",
+        "It can be admitted in cq-prod again: Kueue's message is out of date.",
         [],
+    ),
+    "it was stopped and resumed, and nobody tried again since": (
+        [*ORG_QUEUES],
+        waiting("w", "prod/lq", 4, "The ClusterQueue is stopped"),
+        PendingReason.QUEUE_STOPPED,
+        "It can be admitted in cq-prod again: Kueue's message is out of date.",
+        [],
+    ),
+    "its LocalQueue is stopped and points nowhere": (
+        [LocalQueue(namespace="ns", name="lq", cluster_queue="gone", stop_policy=StopPolicy.HOLD)],
+        waiting("w", "ns/lq", 4),
+        PendingReason.QUEUE_STOPPED,
+        "ns/lq is stopped (Hold).",
+        ["✓ resume ns/lq"],
     ),
     "it was stopped": (
         [*ORG_QUEUES],

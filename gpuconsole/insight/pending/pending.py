@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.data_gaps import missing_for_admission, not_known
-from gpuconsole.insight.index.capacity import cohort_cycle
 from gpuconsole.insight.index.demand import held
 from gpuconsole.insight.index.pods import pods_by_node, pods_of_gang, pods_run
 from gpuconsole.insight.index.queues import position
@@ -23,6 +22,7 @@ from gpuconsole.insight.pending.shortage import (
     PendingExplanation,
     QuotaBreakdown,
     Remedy,
+    admission_obstacle,
     advise,
     describe_holder,
     holders,
@@ -42,11 +42,10 @@ from gpuconsole.insight.pending.unscheduled_pods import (
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.job import Job
 from gpuconsole.model.pod_template import PodSet
-from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
+from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.cluster_queue_status import active_condition
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
 
 __all__ = [
@@ -292,20 +291,26 @@ def _explain_waiting(snapshot: Snapshot, workload: Workload, attempt: Attempt | 
     refused = workload.condition("QuotaReserved")
     text = refused.message if refused is not None and not refused.status else ""
     lacking = missing_for_admission(snapshot)
-    code = _obstacle(snapshot, workload)
-    verdict = attempt(workload.key) if attempt is not None and code is None and not lacking else None
+    obstacle = admission_obstacle(snapshot, workload)
+    verdict = attempt(workload.key) if attempt is not None and obstacle is None and not lacking else None
     judged = verdict.text if verdict is not None else text
     reasons = read_kueue(judged) if judged else ()
-    if code is None:
-        code = verdict.code if verdict is not None else _code(workload, reasons, queue)
-        code = PendingReason.UNSEEN if lacking and code in _UNEXPLAINED else code
+    code = verdict.code if verdict is not None else _code(workload, reasons, queue)
+    if obstacle is not None:
+        code = obstacle.code
+    elif lacking and code in _UNEXPLAINED:
+        code = PendingReason.UNSEEN
     # Usage is too low if workloads that hold quota are not visible.
     compared = queue if not lacking else None
     gaps = (
         shortages(snapshot, workload, compared, reasons) if compared is not None and code is PendingReason.QUOTA else ()
     )
-    unseen = Advice(f"Pending; the reason is {not_known(lacking)}.")
-    advice = unseen if code is PendingReason.UNSEEN else advise(snapshot, workload, queue, code, reasons, gaps)
+    if obstacle is not None:
+        advice = obstacle.advice
+    elif code is PendingReason.UNSEEN:
+        advice = Advice(f"Pending; the reason is {not_known(lacking)}.")
+    else:
+        advice = advise(snapshot, workload, queue, code, reasons, gaps)
     base = PendingExplanation(
         subject=workload.key,
         code=code,
@@ -342,27 +347,6 @@ def _with_holders(
 
 def _holds(workload: Workload, gap: QuotaBreakdown) -> bool:
     return any(pair == (gap.flavor, gap.resource) for pair, _ in held(workload))
-
-
-def _obstacle(snapshot: Snapshot, workload: Workload) -> PendingReason | None:
-    """Return the reason why no admission is attempted; None if there is none, or the queue may just not be visible."""
-    if not workload.active:
-        return PendingReason.DEACTIVATED
-    local_queue = snapshot.local_queues.get(workload.local_queue)
-    queue = snapshot.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
-    seen = snapshot.seen
-    if local_queue is None:
-        return PendingReason.QUEUE_MISSING if seen.all_of(LocalQueue, within=workload.namespace) else None
-    if queue is None:
-        missing = PendingReason.QUEUE_MISSING if seen.all_of(ClusterQueue) else None
-        return missing if local_queue.stop_policy is StopPolicy.NONE else PendingReason.QUEUE_STOPPED
-    if local_queue.stop_policy is not StopPolicy.NONE or queue.stop_policy is not StopPolicy.NONE:
-        return PendingReason.QUEUE_STOPPED
-    if not active_condition(queue, snapshot, seen=seen).active or cohort_cycle(snapshot, queue.cohort):
-        return PendingReason.QUEUE_INACTIVE
-    if workload.requeue.at is not None and workload.requeue.at > snapshot.time:
-        return PendingReason.BACKOFF
-    return None
 
 
 def _kueues_word(lacking: Sequence[str]) -> str:

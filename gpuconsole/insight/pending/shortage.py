@@ -21,7 +21,7 @@ from gpuconsole.insight.sharing.fair_shares import borrowed_gpus, victim_order
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import HOUR, Time, format_span, format_time
 from gpuconsole.model.devices import WHOLE_GPU, is_counted
-from gpuconsole.model.queues import ClusterQueue, PreemptionPolicy, StopPolicy
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, PreemptionPolicy, StopPolicy
 from gpuconsole.model.resources import format_quantity, is_gpu
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
@@ -407,12 +407,13 @@ def advise(
             return Advice("Another workload was processed earlier in the same scheduling cycle; Kueue retries at once.")
         case PendingReason.NAMESPACE:
             return _namespace(workload, queue)
-        case PendingReason.QUEUE_STOPPED | PendingReason.QUEUE_INACTIVE | PendingReason.QUEUE_MISSING:
-            return _queue(snapshot, workload, code)
-        case PendingReason.DEACTIVATED:
-            return _deactivated(workload)
-        case PendingReason.BACKOFF:
-            return _backoff(snapshot, workload)
+        case (
+            PendingReason.QUEUE_STOPPED
+            | PendingReason.QUEUE_INACTIVE
+            | PendingReason.QUEUE_MISSING
+            | PendingReason.DEACTIVATED
+        ) if queue is not None:
+            return Advice(f"It can be admitted in {name} again: Kueue's message is out of date.")
         case PendingReason.EVICTED:
             return _evicted(snapshot, reasons, name)
         case PendingReason.INADMISSIBLE:
@@ -428,6 +429,52 @@ def advise(
             return Advice("Its resource requests are invalid: waiting does not help.", (), (_RESUBMIT,))
         case _:
             return Advice(f"Pending in {name}; see Kueue's message for the reason.")
+
+
+class AdmissionObstacle(Struct, frozen=True):
+    """A state of the objects in which Kueue does not try to admit a workload, whatever it wrote before."""
+
+    code: PendingReason
+    advice: Advice
+
+
+def admission_obstacle(snapshot: Snapshot, workload: Workload) -> AdmissionObstacle | None:
+    """Return why Kueue does not try to admit a workload; None if nothing prevents it, or its queue is not visible."""
+    if not workload.active:
+        return AdmissionObstacle(PendingReason.DEACTIVATED, _deactivated(workload))
+    local_queue, seen = snapshot.local_queues.get(workload.local_queue), snapshot.seen
+    if local_queue is None:
+        missing = f"LocalQueue {workload.queue} does not exist in namespace {workload.namespace}"
+        return _missing(missing) if seen.all_of(LocalQueue, within=workload.namespace) else None
+    queue = snapshot.cluster_queues.get(local_queue.cluster_queue)
+    if local_queue.stop_policy is not StopPolicy.NONE:
+        return _stopped(local_queue.key, local_queue.stop_policy)
+    if queue is None:
+        missing = f"ClusterQueue {local_queue.cluster_queue} does not exist"
+        return _missing(missing) if seen.all_of(ClusterQueue) else None
+    if queue.stop_policy is not StopPolicy.NONE:
+        return _stopped(queue.name, queue.stop_policy)
+    ready = active_condition(queue, snapshot, seen=seen)
+    if not ready.active:
+        headline = f"{queue.name} is inactive ({ready.reason}): {ready.message}"
+        return AdmissionObstacle(PendingReason.QUEUE_INACTIVE, Advice(headline, (), (_ACTIVATE[ready.reason],)))
+    if why := cohort_cycle(snapshot, queue.cohort):
+        headline = f"{queue.name} admits no workload: {why}. Waiting does not help."
+        fix = Remedy(True, "change or remove the parent of one cohort in the cycle")
+        return AdmissionObstacle(PendingReason.QUEUE_INACTIVE, Advice(headline, (), (fix,)))
+    if workload.requeue.at is not None and workload.requeue.at > snapshot.time:
+        return AdmissionObstacle(PendingReason.BACKOFF, _backoff(snapshot, workload))
+    return None
+
+
+def _missing(what: str) -> AdmissionObstacle:
+    fix = Remedy(True, "create it, or move the workload to another queue")
+    return AdmissionObstacle(PendingReason.QUEUE_MISSING, Advice(f"{what}.", (), (fix,)))
+
+
+def _stopped(name: str, policy: StopPolicy) -> AdmissionObstacle:
+    advice = Advice(f"{name} is stopped ({policy}).", (), (Remedy(True, f"resume {name}"),))
+    return AdmissionObstacle(PendingReason.QUEUE_STOPPED, advice)
 
 
 _RESUBMIT = Remedy(True, "correct its resource requests and submit it again")
@@ -582,28 +629,6 @@ def _namespace(workload: Workload, queue: ClusterQueue | None) -> Advice:
     headline = f"The namespaceSelector of {name} does not match namespace {workload.namespace}."
     fix = Remedy(True, f"label the namespace so that the namespaceSelector of {name} matches it")
     return Advice(headline, (), (fix,))
-
-
-def _queue(snapshot: Snapshot, workload: Workload, code: PendingReason) -> Advice:
-    local_queue = snapshot.local_queues.get(workload.local_queue)
-    if local_queue is None:
-        what = f"LocalQueue {workload.queue} does not exist in namespace {workload.namespace}"
-        return Advice(f"{what}.", (), (Remedy(True, "create it, or move the workload to another queue"),))
-    queue = snapshot.cluster_queues.get(local_queue.cluster_queue)
-    if queue is None:
-        fix = Remedy(True, "create it, or move the workload to another queue")
-        return Advice(f"ClusterQueue {local_queue.cluster_queue} does not exist.", (), (fix,))
-    if code is PendingReason.QUEUE_STOPPED:
-        name = local_queue.key if local_queue.stop_policy is not StopPolicy.NONE else queue.name
-        policy = local_queue.stop_policy if local_queue.stop_policy is not StopPolicy.NONE else queue.stop_policy
-        return Advice(f"{name} is stopped ({policy}).", (), (Remedy(True, f"resume {name}"),))
-    ready = active_condition(queue, snapshot, seen=snapshot.seen)
-    if ready.active and (why := cohort_cycle(snapshot, queue.cohort)):
-        fix = Remedy(True, "change or remove the parent of one cohort in the cycle")
-        return Advice(f"{queue.name} admits no workload: {why}. Waiting does not help.", (), (fix,))
-    if ready.active:
-        return Advice(f"{queue.name} was inactive and is active again.")
-    return Advice(f"{queue.name} is inactive ({ready.reason}): {ready.message}", (), (_ACTIVATE[ready.reason],))
 
 
 _CREATE = Remedy(True, "create the missing object, or remove it from the ClusterQueue")
