@@ -24,7 +24,6 @@ from gpuconsole.insight.unblock.changes import (
     AdmitNamespace,
     AskLess,
     DropSelector,
-    End,
     FewerPods,
     Limit,
     LowerGang,
@@ -34,12 +33,13 @@ from gpuconsole.insight.unblock.changes import (
     Resume,
     Step,
     Steps,
-    Tolerate,
     TriedEnough,
     UsePriority,
     UseTopology,
     apply_change,
+    endings,
     minimal_changes,
+    new_tolerations,
     size,
 )
 from gpuconsole.model.cluster import Namespace, Node, Pod
@@ -450,7 +450,6 @@ MOST_ENDS = 40
 """Maximum number of workloads whose end is tried one by one."""
 MOST_TOGETHER = 12
 """Maximum number of workloads that are ended together."""
-SHOWN_ENDS = 3
 
 
 def ends(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
@@ -458,18 +457,8 @@ def ends(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
     together.
     """
     candidates = list(islice(_candidates(trial, entry), MOST_ENDS))
-    alone = 0
-    for other in candidates:
-        if trial.works((End(other.key),)):
-            alone += 1
-            yield (End(other.key),)
-            if alone == SHOWN_ENDS:
-                return
-        else:
-            # The caller may do other work in between, or end the search.
-            yield ()
-    if not alone:
-        yield from _together(trial, candidates)
+    largest = sorted(candidates, key=lambda w: -w.gpus)[:MOST_TOGETHER]
+    yield from endings(trial, [one.key for one in candidates], [one.key for one in largest])
 
 
 def _candidates(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Workload]:
@@ -492,16 +481,6 @@ def _holders(rehearsal: AdmissionSimulator, queue: str, pairs: Set[Pair]) -> Ite
         holds = workload.reserved and not workload.finished and workload.cluster_queue in names
         if holds and any(pair in pairs for pair, _ in held(workload)):
             yield workload
-
-
-def _together(trial: ChangeTrial, candidates: Sequence[Workload]) -> Iterator[Steps]:
-    """Try to end several workloads, the largest first, until that is enough; then leave out unneeded ones."""
-    chosen: list[Step] = []
-    for other in sorted(candidates, key=lambda w: -w.gpus)[:MOST_TOGETHER]:
-        chosen.append(End(other.key))
-        if len(chosen) > 1 and trial.works(chosen):
-            yield trial.least(chosen)
-            return
 
 
 def raises(trial: ChangeTrial, entry: CycleEntry, found: Sequence[QuotaGap]) -> Iterator[Steps]:
@@ -698,8 +677,6 @@ def moves(trial: ChangeTrial) -> Iterator[Steps]:
             return
 
 
-KEEPING = ("NoSchedule", "NoExecute")
-"""Effects of taints that keep pods off a node."""
 MOST_TAINTS = 8
 
 
@@ -741,16 +718,10 @@ def allowing(trial: ChangeTrial, entry: CycleEntry) -> Iterator[Steps]:
             continue
         steps: list[Step] = []
         for pod_set in pod_sets:
-            template = pod_set.template
-            known = (*template.tolerations, *flavor.tolerations)
-            steps += [
-                Tolerate(pod_set=pod_set.name, key=taint.key, value=taint.value, effect=taint.effect)
-                for taint in flavor.node_taints
-                if taint.effect in KEEPING and not any(t.tolerates(taint) for t in known)
-            ]
+            steps += new_tolerations(pod_set, flavor.node_taints, flavor.tolerations)
             steps += [
                 DropSelector(pod_set=pod_set.name, label=label)
-                for label, value in template.node_selector.items()
+                for label, value in pod_set.template.node_selector.items()
                 if flavor.node_labels.get(label, value) != value
             ]
         if steps:
@@ -767,17 +738,10 @@ def _suiting_nodes(trial: ChangeTrial, flavor: ResourceFlavor) -> Iterator[Steps
     tolerated: list[Step] = []
     dropped: list[Step] = []
     for pod_set in trial.rehearsal.workloads[trial.key].pod_sets:
-        template = pod_set.template
-        known = (*template.tolerations, *flavor.tolerations)
-        new = [
-            Tolerate(pod_set=pod_set.name, key=taint.key, value=taint.value, effect=taint.effect)
-            for taint in taints
-            if taint.effect in KEEPING and not any(one.tolerates(taint) for one in known)
-        ]
-        tolerated += list(dict.fromkeys(new))[:MOST_TAINTS]
+        tolerated += list(dict.fromkeys(new_tolerations(pod_set, taints, flavor.tolerations)))[:MOST_TAINTS]
         dropped += [
             DropSelector(pod_set=pod_set.name, label=label)
-            for label in template.node_selector
+            for label in pod_set.template.node_selector
             if label not in flavor.node_labels
         ]
     alone = [trial.least(steps) for steps in (tolerated, dropped) if steps]

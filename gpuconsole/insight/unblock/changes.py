@@ -16,7 +16,7 @@ from gpuconsole.model import commands
 from gpuconsole.model.cluster import Namespace, Node, Pod, PodDisruptionBudget
 from gpuconsole.model.commands import Command
 from gpuconsole.model.job import Job, again
-from gpuconsole.model.labels import LabelSelector, Toleration
+from gpuconsole.model.labels import LabelSelector, Taint, Toleration
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate, TopologyRequest
 from gpuconsole.model.queues import ClusterQueue, Cohort, FlavorQuotas, LocalQueue, Quota, ResourceGroup, StopPolicy
@@ -313,6 +313,39 @@ def _smallest(tries: Tries, step: Step, rest: Sequence[Step]) -> Steps:
         else:
             low = tried
     return sized(step, high)
+
+
+SHOWN_ENDS = 3
+
+
+def endings(tries: Tries, candidates: Iterable[str], largest: Iterable[str]) -> Iterator[Steps]:
+    """Yield other work whose end unblocks the subject: up to three alone, in this order; else a few of the largest.
+
+    Yields no steps after a failed trial, so that the caller may do other work in between, or end the search.
+    """
+    alone = 0
+    for other in candidates:
+        works = tries.works((End(other),))
+        yield (End(other),) if works else ()
+        alone += works
+        if alone == SHOWN_ENDS:
+            return
+    chosen: list[Step] = []
+    for other in largest if not alone else ():
+        chosen.append(End(other))
+        if len(chosen) > 1 and tries.works(chosen):
+            yield minimal_changes(tries, chosen)
+            return
+
+
+def new_tolerations(pod_set: PodSet, taints: Iterable[Taint], others: Sequence[Toleration] = ()) -> list[Step]:
+    """Return the tolerations that the pods lack for taints that keep them off nodes; `others` come at admission."""
+    known = (*pod_set.template.tolerations, *others)
+    return [
+        Tolerate(pod_set=pod_set.name, key=taint.key, value=taint.value, effect=taint.effect)
+        for taint in taints
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(one.tolerates(taint) for one in known)
+    ]
 
 
 Reshape = AskLess | FewerPods | UseTopology | Tolerate | DropSelector

@@ -26,19 +26,19 @@ from gpuconsole.insight.unblock.changes import (
     AddNodesStep,
     AskLess,
     DropSelector,
-    End,
     FewerPods,
     LoosenBudget,
     LowerGang,
     Resume,
     Step,
     Steps,
-    Tolerate,
     TriedEnough,
     change_commands,
     covered,
+    endings,
     in_words,
     minimal_changes,
+    new_tolerations,
     size,
 )
 from gpuconsole.model import cooperative
@@ -151,7 +151,6 @@ def _stand(snapshot: Snapshot, key: str) -> ScheduledPods:
 
 MOST_ENDS = 12
 MOST_TOGETHER = 6
-SHOWN_ENDS = 3
 MOST_NODES = 8
 MOST_KINDS = 4
 """Maximum number of instance types that are tried."""
@@ -163,23 +162,7 @@ _GANG_FIELDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPI
 def ends(trial: PlacementTrial) -> Iterator[Steps]:
     """Yield other work whose end lets the pods start: up to three alone, the smallest first; else a few together."""
     candidates = list(islice(_candidates(trial), MOST_ENDS))
-    alone = 0
-    for other in candidates:
-        if trial.works((End(other),)):
-            alone += 1
-            yield (End(other),)
-            if alone == SHOWN_ENDS:
-                return
-        else:
-            yield ()
-    chosen: list[Step] = []
-    for other in reversed(candidates) if not alone else ():
-        chosen.append(End(other))
-        if len(chosen) > MOST_TOGETHER:
-            return
-        if len(chosen) > 1 and trial.works(chosen):
-            yield trial.least(chosen)
-            return
+    yield from endings(trial, candidates, candidates[: -MOST_TOGETHER - 1 : -1])
 
 
 def _candidates(trial: PlacementTrial) -> Iterator[str]:
@@ -266,16 +249,10 @@ def suiting(trial: PlacementTrial) -> Iterator[Steps]:
     for node in trial.snapshot.nodes.all():
         steps: list[Step] = []
         for pod_set in trial.job.pod_sets:
-            template = pod_set.template
-            steps += [
-                Tolerate(pod_set=pod_set.name, key=taint.key, value=taint.value, effect=taint.effect)
-                for taint in node.taints
-                if taint.effect in ("NoSchedule", "NoExecute")
-                and not any(t.tolerates(taint) for t in template.tolerations)
-            ]
+            steps += new_tolerations(pod_set, node.taints)
             steps += [
                 DropSelector(pod_set=pod_set.name, label=label)
-                for label, value in template.node_selector.items()
+                for label, value in pod_set.template.node_selector.items()
                 if node.labels.get(label) != value
             ]
         if steps and tuple(steps) not in seen and len(seen) < MOST_KINDS:
