@@ -50,6 +50,7 @@ from gpuconsole.services.status import ConsoleMode
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import newest as newest_session
 from gpuconsole.store.schema import earlier_sessions
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 
 MOST = 20
@@ -160,7 +161,7 @@ def _sums(summary: PreemptionStats) -> list[str]:
 def _lost(summed: PreemptionStats | EvictionCycle, times: int) -> str:
     hours = at_least(f"{summed.lost_gpu_hours:.1f}", summed.unknown, times)
     every = summed.unpriced == times > 0
-    cost = "cost unknown" if every else at_least(f"${summed.cost:.2f}", summed.unpriced, times)
+    cost = "cost unknown" if every else at_least(fmt.money(summed.cost), summed.unpriced, times)
     return f"{hours} GPU-hours lost, {cost}"
 
 
@@ -235,7 +236,7 @@ def _about(queue: str, priority: int | None, *more: str) -> str:
 def _loss(one: PreemptionEntry) -> str:
     if one.lost_gpu_hours is None:
         return "unknown GPU-hours (it ran before it was observed)"
-    cost = "cost unknown" if one.cost is None else f"${one.cost:.2f}"
+    cost = "cost unknown" if one.cost is None else fmt.money(one.cost)
     return f"{one.lost_gpu_hours:.1f} GPU-hours, {cost}"
 
 

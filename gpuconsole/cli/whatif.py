@@ -45,6 +45,7 @@ from gpuconsole.scheduling.volcano.scheduler_conf import read_configuration
 from gpuconsole.sim.policy import SimPolicy, Substitute
 from gpuconsole.sim.scenario import Scenario, build_simulation, for_kueue, for_scheduler, from_snapshot
 from gpuconsole.sim.scenario_form import Changes, ScenarioError, read_changes
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called, named
 from gpuconsole.workers.forked_future import fork_future
 
@@ -130,7 +131,7 @@ def _evicted(title: str, workloads: Sequence[EvictedWorkload], start: Time, *, f
             _and_more([called(name) for name in one.by]),
             _and_more(one.rules),
             f"{one.lost_gpu_hours:.1f}",
-            f"${one.cost:,.2f}",
+            fmt.money(one.cost),
             _at(one.returns, start),
         )
         for one in workloads
@@ -173,7 +174,7 @@ def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
             _percent(answer.gpu_hours, answer.capacity_hours),
         ),
     )
-    hourly = ("node cost per hour", NOTHING, f"${answer.hourly_without:,.2f}", f"${answer.hourly:,.2f}")
+    hourly = ("node cost per hour", NOTHING, fmt.money(answer.hourly_without), fmt.money(answer.hourly))
     rows = [
         *_queues(answer),
         *(used if of_nodes else [_unknown(row[0]) for row in used]),
@@ -184,7 +185,7 @@ def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
         *(_besides("scheduling", answer.placeless_without, answer.placeless) if of_nodes else ()),
         ("fairness (Jain's index)", NOTHING, _index(answer.fairness_without), _index(answer.fairness)),
         ("GPU-hours lost", NOTHING, f"{answer.lost_gpu_hours_without:.1f}", f"{answer.lost_gpu_hours:.1f}"),
-        ("cost of lost work", NOTHING, f"${answer.cost_without:,.2f}", f"${answer.cost:,.2f}"),
+        ("cost of lost work", NOTHING, fmt.money(answer.cost_without), fmt.money(answer.cost)),
         hourly if of_nodes else _unknown(hourly[0]),
     ]
     baseline = f"WITH {against}" if against else "BASELINE"
@@ -359,7 +360,7 @@ def _total_rows(jobs: int) -> Sequence[tuple[str, Callable[[EngineTotals], str]]
         ("evictions", lambda totals: f"{totals.evictions:,}"),
         ("GPU-hours used", lambda totals: f"{totals.gpu_hours:,.1f}"),
         ("GPU-hours lost", lambda totals: f"{totals.lost_gpu_hours:,.1f}"),
-        ("cost of lost work", lambda totals: f"${totals.lost_cost:,.2f}"),
+        ("cost of lost work", lambda totals: fmt.money(totals.lost_cost)),
     )
 
 

@@ -86,10 +86,10 @@ def resource(name: str) -> str:
     return _SHORT.get(name) or name.rpartition("/")[2]
 
 
-def money(dollars: float) -> str:
-    """US dollars: `$7.70`, `$12,300`, `-$3.00`."""
+def money(dollars: float, *, cents: bool = False) -> str:
+    """US dollars: `$7.70`, `$12,300`, `-$3.00`; with `cents` also those of large amounts, as a bill has them."""
     sign = "-" if dollars < 0 else ""
-    return f"{sign}${abs(dollars):,.2f}" if abs(dollars) < 1000 else f"{sign}${abs(dollars):,.0f}"
+    return f"{sign}${abs(dollars):,.2f}" if cents or abs(dollars) < 1000 else f"{sign}${abs(dollars):,.0f}"
 
 
 def gpu_hours(gpu_seconds: float) -> str:

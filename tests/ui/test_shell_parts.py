@@ -103,6 +103,7 @@ def test_numbers_are_written_as_people_read_them() -> None:
     assert [fmt.amount("memory", 512 * 2**30), fmt.amount("memory", 3 * 2**29)] == ["512Gi", "1.5Gi"]
     assert [fmt.percent(12, 16), fmt.percent(1, 0)] == ["75%", "–"]
     assert [fmt.money(7.7), fmt.money(12_345.6), fmt.gpu_hours(12_600)] == ["$7.70", "$12,346", "3.5 GPU-hours"]
+    assert [fmt.money(12_345.6, cents=True), fmt.money(-3.0)] == ["$12,345.60", "-$3.00"]
     assert [fmt.factor(60), fmt.factor(1000), fmt.factor(0.5)] == ["×60", "×1,000", "×0.5"]
     assert fmt.date_and_clock(1_767_604_460_000_000) == "Mon 5 Jan 09:14:20"
 

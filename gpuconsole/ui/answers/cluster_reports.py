@@ -306,7 +306,9 @@ def _patterns(found: Sequence[AntiPattern], measured: bool) -> list[str]:
     if not found:
         return [*lines, "no findings"]
     once = " (an eviction in several findings is counted once)" if any(one.shared_cost_per_day for one in found) else ""
-    lines.append(f"{counted(len(found), 'anti-pattern')}, about ${total_per_day(found):,.2f} per day{once}")
+    lines.append(
+        f"{counted(len(found), 'anti-pattern')}, about {fmt.money(total_per_day(found), cents=True)} per day{once}"
+    )
     for one in found:
         shown = ", ".join(f"{name}: {value}" for name, value in one.evidence.items() if value != "")
         lines += ["", f"{one.code}: {named(one.text)}", f"  cost      {_cost(one)}{_gpus(one)}"]
@@ -318,8 +320,10 @@ def _patterns(found: Sequence[AntiPattern], measured: bool) -> list[str]:
 def _cost(one: AntiPattern) -> str:
     if not one.cost_per_day:
         return "none"
-    shared = f", of which ${one.shared_cost_per_day:,.2f} is counted in the preemption loop of its queues"
-    return f"${one.cost_per_day:,.2f} per day{shared if one.shared_cost_per_day else ''}"
+    shared = (
+        f", of which {fmt.money(one.shared_cost_per_day, cents=True)} is counted in the preemption loop of its queues"
+    )
+    return f"{fmt.money(one.cost_per_day, cents=True)} per day{shared if one.shared_cost_per_day else ''}"
 
 
 def _gpus(one: AntiPattern) -> str:

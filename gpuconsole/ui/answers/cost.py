@@ -20,6 +20,7 @@ from gpuconsole.insight.tables import (
     write_csv,
 )
 from gpuconsole.model.text import clean
+from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
 
 NO_NAME = "(none)"
@@ -91,7 +92,7 @@ def _cells(item: CostItem, borrowed: Sequence[float]) -> tuple[Cell, ...]:
 
 
 def _usd(amount: float) -> str:
-    return f"${amount:,.2f}"
+    return fmt.money(amount, cents=True)
 
 
 def budget_text(status: BudgetStatus) -> str:

@@ -413,6 +413,11 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
             return self.focused
         return next((grid for grid in self.query(Grid) if grid.display), None)
 
+    @property
+    def picked_head(self) -> str:
+        """The head of the column that is picked in the table; empty if there is none."""
+        return self.grid.picked_head if self.grid is not None else ""
+
     def send(self, commands: Iterable[Command], said: str = "") -> None:
         """Send Commands to the cluster, and show the toast `said`. Later Snapshots show the outcome."""
         try:

@@ -356,6 +356,11 @@ class ShownCosts(Struct, frozen=True, kw_only=True):
     queues: Mapping[str, str] = {}
     """Workload on borrowed quota → its ClusterQueue."""
 
+    @property
+    def lent(self) -> Mapping[str, float]:
+        """What each row of the table lends, in US dollars per hour: only queues lend."""
+        return self.loans.lent if self.by is CostBy.QUEUE else {}
+
     def by_row(self) -> ShownLoans:
         """Sum what is borrowed by the rows of the table."""
         owners = {row.owner.workload: row.owner for row in self.rates}
@@ -372,7 +377,7 @@ class ShownCosts(Struct, frozen=True, kw_only=True):
                     owner = owners.get(workload)
                     return str(getattr(owner, self.by.value.replace("-", "_"), "")) or NO_NAME
 
-        return ShownLoans(self.loans.borrowed_by(name), self.loans.lent if self.by is CostBy.QUEUE else {})
+        return ShownLoans(self.loans.borrowed_by(name), self.lent)
 
 
 _OF_RATES = {CostBy.QUEUE: By.QUEUE, CostBy.NAMESPACE: By.TEAM, CostBy.WORKLOAD: By.WORKLOAD}
@@ -386,7 +391,7 @@ def present_rows(shown: ShownCosts) -> tuple[Cost, ...]:
         present = shown.bill.by[_OF_RATES[by]]
         names = {row.name for row in present}
         # A lender may have no workloads of its own.
-        return (*present, *(Cost(name=name) for name in sorted(shown.by_row().lent) if name not in names))
+        return (*present, *(Cost(name=name) for name in sorted(shown.lent) if name not in names))
     hours = shown.rates
     found = cost_summary(hours, by, (hours[0].hour, hours[0].hour + HOUR)) if hours else None
     lost = _lost_by(shown.lost, by, hours)

@@ -452,8 +452,7 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
 
 def _open_glossary(app: AppServices) -> None:
     """Open the glossary at the picked column head of the table in front."""
-    grid = app.front.grid if app.front is not None else None
-    app.open(GlossaryScreen(grid.picked_head if grid is not None else ""))
+    app.open(GlossaryScreen(app.front.picked_head if app.front is not None else ""))
 
 
 def _open_palette(app: AppServices) -> None:

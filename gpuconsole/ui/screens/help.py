@@ -217,9 +217,9 @@ class HelpScreen(ConsoleScreen):
     def _define(self) -> None:
         """Open the glossary at the picked column head of the screen below, else at a term of the action in front."""
         below = self._below()
-        grid, entry = below.grid if below is not None else None, self.grid.current if self.grid is not None else None
+        entry = self.grid.current if self.grid is not None else None
         sentence = f"{entry.action.label}. {entry.action.help}" if isinstance(entry, PaletteEntry) else ""
-        self.open(GlossaryScreen(grid.picked_head if grid is not None else "", sentence))
+        self.open(GlossaryScreen(below.picked_head if below is not None else "", sentence))
 
     def _do(self) -> None:
         below, entry = self._below(), self.grid.current if self.grid is not None else None
