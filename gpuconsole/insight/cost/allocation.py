@@ -6,6 +6,7 @@ as used, underutilized, lost, idle or system, so all rows add up to price × lif
 a pod is allocated the part of its node that it holds, used or not, and what nobody holds is idle.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -324,6 +325,7 @@ class CostAllocator:
         self._orphans: set[str] = set()
         """Placed pods whose Workload or job was deleted."""
         self._node_facts: dict[str, _NodeFacts] = {}
+        self._fields: dict[_NodeFields, _NodeFields] = {}
         self._dependents: dict[str, list[str]] = {}
         """Key of a Workload, job or pod group → keys of its placed pods: mostly one, for which a set is large."""
         self._accounts: dict[tuple[_PodFacts, _NodeFields], _Account] = {}
@@ -555,9 +557,11 @@ class CostAllocator:
                         del self._dependents[key]
         if new is not None and after:
             self._touch(after)
-            self._pods.setdefault(after, {})[new.key] = new
+            # Each `key` is a new text; the state has it as well.
+            pod = sys.intern(new.key)
+            self._pods.setdefault(after, {})[pod] = new
             for key in _keys(new):
-                self._dependents.setdefault(key, []).append(new.key)
+                self._dependents.setdefault(key, []).append(pod)
 
     def _touch_slice(self, offered: ResourceSlice) -> None:
         self._devices = None
@@ -688,6 +692,8 @@ class CostAllocator:
         elif node is not None:
             price = node_price(node, self._prices, devices)
         layout = gpu_layout(node) if node is not None else None
+        # Most nodes of a cluster have equal fields.
+        fields = self._fields.setdefault(fields, fields)
         found = self._node_facts[name] = _NodeFacts(node, machine, devices, price, gpus, layout, fields)
         return found
 

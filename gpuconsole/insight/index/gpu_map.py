@@ -4,6 +4,7 @@ The GPU indices of a pod come from the pod, from telemetry, or are guessed. Rows
 drawn again only if their node changed.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -338,7 +339,7 @@ class GpuMapIndex:
         workload = self.workloads.get(pod.workload)
         queue = workload.cluster_queue if workload is not None else ""
         owner = pod.workload or pod.job
-        return GpuCell(index, self._state(pod, node, own), pod.key, owner, queue, pod.bound, assumed, unit)
+        return GpuCell(index, self._state(pod, node, own), sys.intern(pod.key), owner, queue, pod.bound, assumed, unit)
 
     def _instances(self, node: Node, pods: Iterable[Pod]) -> Iterator[GpuCell]:
         """The MIG instances that the node offers by profile; their owners are known by the pods' requests."""

@@ -5,6 +5,7 @@ conditions and its pods. Pods are missing if a ResourceQuota of their namespace 
 fully scheduled: the GPUs that they hold and need, and deadlocks between them.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
@@ -85,8 +86,10 @@ def updated(old: PodsByNode, rows: Sequence[Pod | None]) -> PodsByNode:
             ended[pod.workload] -= 1
     for pod in come:
         if not pod.done:
-            _open(old.on, nodes, pod.node)[pod.key] = pod
-            _open(old.of, workloads, pod.workload)[pod.key] = pod
+            # Each `key` is a new text; the state has it as well.
+            key = sys.intern(pod.key)
+            _open(old.on, nodes, pod.node)[key] = pod
+            _open(old.of, workloads, pod.workload)[key] = pod
         elif pod.workload and pod.phase is PodPhase.SUCCEEDED:
             ended[pod.workload] += 1
     owners = {**old.by_workload, **workloads}
@@ -181,7 +184,7 @@ def _carried_on(old: RunningIndex, snapshot: Snapshot, where: PodsByNode) -> Run
     queues = dict(old.queues)
     for workload in gone:
         queues.pop(workload.key, None)
-    touched: dict[str, Workload] = {one.key: one for one in come}
+    touched: dict[str, Workload] = {sys.intern(one.key): one for one in come}
     if old.where is not where:
         left, joined = row_changes(old.where.rows, where.rows)
         for key in _workloads_of((*left, *joined)):

@@ -6,6 +6,7 @@ Kueue's order (§3.1) from a Snapshot alone. Kueue's own metrics and the positio
 with ours.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -110,11 +111,12 @@ class LocalQueueIndex:
 
     def add(self, workload: Workload, holds: bool) -> None:
         """Add a workload; `holds` if it has reserved quota."""
+        # Each `key` is a new text; the state has it as well.
+        key = sys.intern(workload.key)
         if holds:
-            self.holding[workload.key] = workload
+            self.holding[key] = workload
             self._count_holding(workload, 1)
             return
-        key = workload.key
         self.waiting[key] = (*queue_order(workload), key, workload)
         since = self._since[key] = waiting_since(workload)
         if self._longest is not None:
