@@ -384,124 +384,110 @@ class SchedulerText(Struct, frozen=True, kw_only=True):
     """Change that would unblock it."""
 
 
-class _Form(Struct, frozen=True):
-    source: str
-    code: PendingReason
-    pattern: re.Pattern[str]
-    headline: str
-    remedy: str = ""
+_Form = tuple[PendingReason, re.Pattern[str], str, str]
+"""Code, pattern, headline and remedy of a message; the groups of the pattern are inserted into both texts."""
 
 
-def _form(source: str, code: PendingReason, pattern: str, headline: str, remedy: str = "") -> _Form:
-    return _Form(source, code, re.compile(pattern, re.DOTALL), headline, remedy)
+def _form(code: PendingReason, pattern: str, headline: str, remedy: str = "") -> _Form:
+    return code, re.compile(pattern, re.DOTALL), headline, remedy
 
 
-_FORMS: tuple[_Form, ...] = (
-    _form(
-        VOLCANO,
-        PendingReason.QUOTA,
-        r"resource in cluster is overused(?:: (?:overused )?(?P<what>.*))?",
-        "Not enqueued by Volcano: enqueued jobs already request all {what} (plugin overcommit).",
-        "other jobs end, or the overcommit-factor is raised",
+_FORMS: Mapping[str, tuple[_Form, ...]] = {
+    VOLCANO: (
+        _form(
+            PendingReason.QUOTA,
+            r"resource in cluster is overused(?:: (?:overused )?(?P<what>.*))?",
+            "Not enqueued by Volcano: enqueued jobs already request all {what} (plugin overcommit).",
+            "other jobs end, or the overcommit-factor is raised",
+        ),
+        _form(
+            PendingReason.QUOTA,
+            r"queue resource quota insufficient(?:: (?:insufficient )?(?P<what>.*))?",
+            "Not enqueued by Volcano: its queue would exceed its capability for {what}.",
+            "jobs in its queue end, or the queue's capability is raised",
+        ),
+        _form(
+            PendingReason.QUOTA,
+            r"(?:Queue|queue) <?(?P<what>[^<>\s]+)>? is overused.*",
+            "Its queue {what} is overused: it has its deserved share, so other queues come first.",
+            "jobs in its queue end, or the queue's weight or deserved amount is raised",
+        ),
+        _form(
+            PendingReason.QUOTA,
+            r"resource quota insufficient, (?P<what>.*)",
+            "Not enqueued by Volcano: the ResourceQuota of its namespace would be exceeded ({what}).",
+            "pods in its namespace end, or the ResourceQuota is raised",
+        ),
+        _form(
+            PendingReason.GANG,
+            r"Not enough valid tasks for gang-scheduling, (?P<what>.*)",
+            "Gang not scheduled, too few pods exist: {what}.",
+            "at least minAvailable pods exist",
+        ),
+        _form(
+            PendingReason.GANG,
+            r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+)(?:, once minAvailable is satisfied)?",
+            "A pod fits on {what} and waits for the rest of its gang.",
+            "free capacity for minAvailable pods at once",
+        ),
+        _form(
+            PendingReason.WAITING_FOR_VICTIMS,
+            r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+), "
+            r"once resource is released(?: and minAvailable is satisfied)?",
+            "It fits on {what} once the evicted pods there have terminated.",
+            "the evicted pods on {what} terminate",
+        ),
+        _form(
+            PendingReason.GANG,
+            r"(?:In hyperNode \S+: )?(?:(?P<part>\d+/\d+) tasks in gang unschedulable: )?"
+            r"pod group is not ready, (?P<what>.*?)(?:;.*)?\.?",
+            "Gang not scheduled: {what}.",
+            "free capacity for minAvailable pods at once",
+        ),
+        _form(
+            PendingReason.NODES,
+            r"pod group is ready, (?P<what>.*?)(?:;.*)?\.?",
+            "Partially scheduled gang: it has its minimum of pods, {what}.",
+            "free capacity for the remaining pods",
+        ),
     ),
-    _form(
-        VOLCANO,
-        PendingReason.QUOTA,
-        r"queue resource quota insufficient(?:: (?:insufficient )?(?P<what>.*))?",
-        "Not enqueued by Volcano: its queue would exceed its capability for {what}.",
-        "jobs in its queue end, or the queue's capability is raised",
+    KAI: (
+        _form(
+            PendingReason.QUOTA,
+            r"(?:OverLimit: )(?P<what>.*)",
+            "The job would exceed its queue's limit: {what}",
+            "jobs in its queue end, or the queue's limit is raised",
+        ),
+        _form(
+            PendingReason.QUOTA,
+            r"(?:NonPreemptibleOverQuota: )(?P<what>.*)",
+            "Non-preemptible work must fit into its queue's quota: {what}",
+            "make it preemptible, or raise the queue's quota",
+        ),
+        _form(
+            PendingReason.QUEUE_MISSING,
+            r"(?:QueueDoesNotExist: )(?P<what>.*)",
+            "Its queue does not exist: {what}",
+            "create the queue, or set label kai.scheduler/queue to another one",
+        ),
+        _form(
+            PendingReason.NODES,
+            r"(?:PodSchedulingErrors: )?(?:Resources were not found for pod (?P<pod>\S+) due to: )?"
+            r"no nodes with enough resources were found: (?P<what>.*?)\.*",
+            "No node fits its pods: {what}.",
+            "a node with enough free resources for each of its pods",
+        ),
+        _form(
+            PendingReason.GANG,
+            r"(?:PodSchedulingErrors: )?Resources were found for (?P<part>\d+) pods while (?P<what>\d+) are required"
+            r" for gang scheduling\b.*",
+            "Gang not scheduled: {part} of {what} pods fit on nodes.",
+            "free capacity for all of them at once, or a smaller minMember",
+        ),
+        _form(PendingReason.NODES, r"PodSchedulingErrors: (?P<what>.*)", "Not all of its pods fit on nodes: {what}"),
+        _form(PendingReason.NODES, r"Unable to schedule podgroup", "KAI could not schedule its pod group."),
     ),
-    _form(
-        VOLCANO,
-        PendingReason.QUOTA,
-        r"(?:Queue|queue) <?(?P<what>[^<>\s]+)>? is overused.*",
-        "Its queue {what} is overused: it has its deserved share, so other queues come first.",
-        "jobs in its queue end, or the queue's weight or deserved amount is raised",
-    ),
-    _form(
-        VOLCANO,
-        PendingReason.QUOTA,
-        r"resource quota insufficient, (?P<what>.*)",
-        "Not enqueued by Volcano: the ResourceQuota of its namespace would be exceeded ({what}).",
-        "pods in its namespace end, or the ResourceQuota is raised",
-    ),
-    _form(
-        VOLCANO,
-        PendingReason.GANG,
-        r"Not enough valid tasks for gang-scheduling, (?P<what>.*)",
-        "Gang not scheduled, too few pods exist: {what}.",
-        "at least minAvailable pods exist",
-    ),
-    _form(
-        VOLCANO,
-        PendingReason.GANG,
-        r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+)(?:, once minAvailable is satisfied)?",
-        "A pod fits on {what} and waits for the rest of its gang.",
-        "free capacity for minAvailable pods at once",
-    ),
-    _form(
-        VOLCANO,
-        PendingReason.WAITING_FOR_VICTIMS,
-        r"[Pp]od \S+ can possibly be assigned to (?P<what>[^\s,]+), "
-        r"once resource is released(?: and minAvailable is satisfied)?",
-        "It fits on {what} once the evicted pods there have terminated.",
-        "the evicted pods on {what} terminate",
-    ),
-    _form(
-        VOLCANO,
-        PendingReason.GANG,
-        r"(?:In hyperNode \S+: )?(?:(?P<part>\d+/\d+) tasks in gang unschedulable: )?"
-        r"pod group is not ready, (?P<what>.*?)(?:;.*)?\.?",
-        "Gang not scheduled: {what}.",
-        "free capacity for minAvailable pods at once",
-    ),
-    _form(
-        VOLCANO,
-        PendingReason.NODES,
-        r"pod group is ready, (?P<what>.*?)(?:;.*)?\.?",
-        "Partially scheduled gang: it has its minimum of pods, {what}.",
-        "free capacity for the remaining pods",
-    ),
-    _form(
-        KAI,
-        PendingReason.QUOTA,
-        r"(?:OverLimit: )(?P<what>.*)",
-        "The job would exceed its queue's limit: {what}",
-        "jobs in its queue end, or the queue's limit is raised",
-    ),
-    _form(
-        KAI,
-        PendingReason.QUOTA,
-        r"(?:NonPreemptibleOverQuota: )(?P<what>.*)",
-        "Non-preemptible work must fit into its queue's quota: {what}",
-        "make it preemptible, or raise the queue's quota",
-    ),
-    _form(
-        KAI,
-        PendingReason.QUEUE_MISSING,
-        r"(?:QueueDoesNotExist: )(?P<what>.*)",
-        "Its queue does not exist: {what}",
-        "create the queue, or set label kai.scheduler/queue to another one",
-    ),
-    _form(
-        KAI,
-        PendingReason.NODES,
-        r"(?:PodSchedulingErrors: )?(?:Resources were not found for pod (?P<pod>\S+) due to: )?"
-        r"no nodes with enough resources were found: (?P<what>.*?)\.*",
-        "No node fits its pods: {what}.",
-        "a node with enough free resources for each of its pods",
-    ),
-    _form(
-        KAI,
-        PendingReason.GANG,
-        r"(?:PodSchedulingErrors: )?Resources were found for (?P<part>\d+) pods while (?P<what>\d+) are required"
-        r" for gang scheduling\b.*",
-        "Gang not scheduled: {part} of {what} pods fit on nodes.",
-        "free capacity for all of them at once, or a smaller minMember",
-    ),
-    _form(KAI, PendingReason.NODES, r"PodSchedulingErrors: (?P<what>.*)", "Not all of its pods fit on nodes: {what}"),
-    _form(KAI, PendingReason.NODES, r"Unable to schedule podgroup", "KAI could not schedule its pod group."),
-)
+}
 
 
 _SKIPPED = re.compile(r"Task \S+ with role spec \S+ has already predicated failed, skip")
@@ -514,16 +500,14 @@ def skipped(text: str) -> bool:
 
 def read_engine(text: str) -> SchedulerText | None:
     """Parse a message of Volcano or KAI; None if it is neither's."""
-    for form in _FORMS:
-        match = form.pattern.fullmatch(text)
-        if match is not None:
-            words = {name: value or "resources" for name, value in match.groupdict().items()}
-            return SchedulerText(
-                source=form.source,
-                code=form.code,
-                headline=form.headline.format(**words),
-                remedy=form.remedy.format(**words),
-            )
+    for source, forms in _FORMS.items():
+        for code, pattern, headline, remedy in forms:
+            match = pattern.fullmatch(text)
+            if match is not None:
+                words = {name: value or "resources" for name, value in match.groupdict().items()}
+                return SchedulerText(
+                    source=source, code=code, headline=headline.format(**words), remedy=remedy.format(**words)
+                )
     return None
 
 
