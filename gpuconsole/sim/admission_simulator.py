@@ -86,13 +86,13 @@ class AdmissionSimulator:
     """Runs Kueue's scheduling cycles and applies their decisions, without pods and controllers. Mutates."""
 
     __slots__ = (
-        "_report",
         "_requeues_at_once",
         "_stays_open",
         "_victims_keep_quota",
-        "_with_traces",
         "now",
+        "report",
         "session",
+        "with_traces",
         "workloads",
     )
 
@@ -120,8 +120,8 @@ class AdmissionSimulator:
         self.workloads = SimulatedWorkloads(workloads)
         self._victims_keep_quota = victims_keep_quota
         self._requeues_at_once = requeues_at_once
-        self._report = report
-        self._with_traces = with_traces
+        self.report = report
+        self.with_traces = with_traces
         self._stays_open = stays_open
 
     @classmethod
@@ -179,10 +179,10 @@ class AdmissionSimulator:
         self.now = self.now + SECOND if now is None else now
         decided: list[AdmissionDecision] = []
         for decision in self.session.run_cycle(
-            self.now, with_traces=self._with_traces, report=self._report, stays_open=self._stays_open
+            self.now, with_traces=self.with_traces, report=self.report, stays_open=self._stays_open
         ):
             is_eviction = isinstance(decision, Preempt | Evict)
-            if is_eviction or self.apply_decision(decision) or self._report is ReportRefusals.EVERY:
+            if is_eviction or self.apply_decision(decision) or self.report is ReportRefusals.EVERY:
                 decided.append(decision)
         for victim in apply_decisions.victims_of(decided):
             self.apply_decision(victim)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.events import AdmissionDecision, Admit, Evict, Preempt, PreemptionRule, Refuse
+from gpuconsole.model.events import AdmissionDecision, Admit, Preempt, Refuse
 from gpuconsole.model.labels import LabelSelector
 from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import Container, PodSet, PodTemplate, TopologyRequest
@@ -25,7 +25,9 @@ from gpuconsole.model.queues import (
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import DEFAULT, KueueConfig
+from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 
 GPU = "nvidia.com/gpu"
 NEVER, LOWER, ANY = PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY
@@ -118,12 +120,18 @@ def workload(
 
 
 class World:
-    """A session and its workloads; every ClusterQueue `q` has a LocalQueue `q` in namespace `team`. Mutates."""
+    """An admission simulator; every ClusterQueue `q` has a LocalQueue `q` in namespace `team`. Mutates."""
 
-    def __init__(self, *things: Object, config: KueueConfig = DEFAULT, flavors: Iterable[str] = ("f",)) -> None:
-        self.session = KueueSession(config)
-        self.now: Time = 1000 * SECOND
-        self.workloads: dict[str, Workload] = {}
+    def __init__(
+        self,
+        *things: Object,
+        config: KueueConfig = DEFAULT,
+        flavors: Iterable[str] = ("f",),
+        victims_keep_quota: bool = False,
+    ) -> None:
+        self.simulator = AdmissionSimulator(
+            KueueSession(config), 1000 * SECOND, victims_keep_quota=victims_keep_quota, report=ReportRefusals.EVERY
+        )
         self.apply(Namespace(name="team"))
         named = {thing.name for thing in things if isinstance(thing, ResourceFlavor)}
         self.apply(*(ResourceFlavor(name=name) for name in flavors if name not in named), *things)
@@ -136,39 +144,41 @@ class World:
         )
         self.session.requeue_inadmissible(self.now)
 
+    @property
+    def session(self) -> KueueSession:
+        return self.simulator.session
+
+    @session.setter
+    def session(self, session: KueueSession) -> None:
+        self.simulator.session = session
+
+    @property
+    def now(self) -> Time:
+        return self.simulator.now
+
+    @now.setter
+    def now(self, now: Time) -> None:
+        self.simulator.now = now
+
+    @property
+    def workloads(self) -> dict[str, Workload]:
+        """The workloads by name."""
+        return {workload.name: workload for workload in self.simulator.workloads.all()}
+
     def apply(self, *things: Object) -> None:
         for thing in things:
-            if isinstance(thing, Workload):
-                self.workloads[thing.name] = thing
-            self.session.apply(thing, self.now)
+            self.simulator.apply(thing)
 
     def cycle(self) -> list[AdmissionDecision]:
-        """Run one cycle a second later; admissions take effect at once, so do evictions after them."""
-        self.now += SECOND
-        decisions = self.session.run_cycle(self.now)
-        for decision in decisions:
-            name = decision.workload.removeprefix("team/")
-            match decision:
-                case Admit():
-                    reserved = conditions.reserve_quota(self.workloads[name], decision.admission, self.now)
-                    self.apply(conditions.sync_admitted(reserved, self.now))
-                    if decision.replaces:
-                        self.finish(decision.replaces.removeprefix("team/"), wake=False)
-                case Refuse():
-                    granular = self.session.config.has_granular_reasons
-                    self.apply(conditions.apply_refusal(self.workloads[name], decision, self.now, granular=granular))
-        for decision in decisions:
-            match decision:
-                case Preempt():
-                    self._evict(decision.workload, "Preempted", decision.message, decision.rule)
-                case Evict():
-                    self._evict(decision.workload, decision.reason, decision.message)
-        self.session.requeue_inadmissible(self.now)
-        return decisions
+        """Run one cycle a second later, and apply its decisions."""
+        return self.simulator.run_cycle()
 
-    def _evict(self, key: str, reason: str, message: str, rule: PreemptionRule | None = None) -> None:
-        victim = self.workloads[key.removeprefix("team/")]
-        self.apply(conditions.release_quota(conditions.mark_evicted(victim, reason, message, self.now, rule), self.now))
+    def release(self) -> None:
+        """Release the quota of all victims that still hold it."""
+        for victim in list(self.workloads.values()):
+            if victim.reserved and victim.is_true(conditions.EVICTED) and not victim.finished:
+                self.apply(conditions.release_quota(victim, self.now))
+        self.simulator.requeue_inadmissible()
 
     def settle(self, cycles: int = 30) -> None:
         """Run cycles until one decides nothing new."""
@@ -190,10 +200,9 @@ class World:
         self.settle()
         return self
 
-    def finish(self, name: str, *, wake: bool = True) -> None:
-        self.apply(conditions.mark_finished(self.workloads[name], "Succeeded", "done", self.now))
-        if wake:
-            self.session.requeue_inadmissible(self.now)
+    def finish(self, name: str) -> None:
+        self.simulator.finish(f"team/{name}")
+        self.simulator.requeue_inadmissible()
 
     @property
     def running(self) -> set[str]:

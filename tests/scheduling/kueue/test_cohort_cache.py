@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.model.events import AdmissionDecision, Preempt, PreemptionRule, Refuse
+from gpuconsole.model.events import AdmissionDecision, Preempt, Refuse
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, ClusterQueuePreemption, Quota
-from gpuconsole.scheduling.kueue import conditions, nomination, nomination_cache
 from gpuconsole.scheduling.kueue import context as cycle_context
+from gpuconsole.scheduling.kueue import nomination, nomination_cache
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.scheduling.kueue.test_preemption_upper_bound import members
 from tests.support.kueue_cluster import ANY, LOWER, World, cohort, queue, workload
@@ -21,20 +21,6 @@ changes = st.tuples(
     st.integers(1, 5),
     st.integers(0, 2),
 )
-
-
-class Slow(World):
-    """Victims hold their quota until they are released, as they do while their pods end."""
-
-    def _evict(self, key: str, reason: str, message: str, rule: PreemptionRule | None = None) -> None:
-        victim = self.workloads[key.removeprefix("team/")]
-        self.apply(conditions.mark_evicted(victim, reason, message, self.now, rule))
-
-    def release(self) -> None:
-        for victim in list(self.workloads.values()):
-            if victim.reserved and victim.is_true(conditions.EVICTED) and not victim.finished:
-                self.apply(conditions.release_quota(victim, self.now))
-        self.session.requeue_inadmissible(self.now)
 
 
 def queues_of(listed: list[tuple[Quota, ClusterQueuePreemption, str]]) -> list[ClusterQueue]:
@@ -51,7 +37,7 @@ def queues_of(listed: list[tuple[Quota, ClusterQueuePreemption, str]]) -> list[C
     ]
 
 
-def change(world: Slow, queues: list[ClusterQueue], step: int, what: Change) -> None:
+def change(world: World, queues: list[ClusterQueue], step: int, what: Change) -> None:
     """Something happens to a workload or to a queue; a fork lives for a while and is forgotten."""
     kind, which, size, priority = what
     target = queues[which % len(queues)]
@@ -83,7 +69,8 @@ def decided(
     listed: list[tuple[Quota, ClusterQueuePreemption, str]], steps: list[Change], config: KueueConfig
 ) -> list[AdmissionDecision]:
     queues = queues_of(listed)
-    world = Slow(cohort("r", 2), cohort("x", parent="r"), cohort("y", parent="x"), *queues, config=config, flavors="fg")
+    cohorts = cohort("r", 2), cohort("x", parent="r"), cohort("y", parent="x")
+    world = World(*cohorts, *queues, config=config, flavors="fg", victims_keep_quota=True)
     found: list[AdmissionDecision] = []
     for step, what in enumerate(steps):
         change(world, queues, step, what)

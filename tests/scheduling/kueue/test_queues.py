@@ -115,7 +115,7 @@ def test_what_ends_anywhere_in_the_tree_wakes_all_of_it() -> None:
 def test_wake_ups_wait_until_they_are_asked_for() -> None:
     world = World(queue("q", 2))
     world.run(workload("first", "q", 2), workload("second", "q", 2, created=1))
-    world.finish("first", wake=False)
+    world.simulator.finish("team/first")
     assert world.session.has_requeue_due
     assert not world.session.has_heads
     world.session.requeue_inadmissible(world.now)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from copy import copy
-from functools import partial
 from random import Random
 from unittest.mock import patch
 
@@ -14,8 +13,7 @@ from gpuconsole.model.events import Admit, Preempt, Refuse
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, PreemptionPolicy, QueueingStrategy, Quota
 from gpuconsole.scheduling.kueue import scheduler
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from tests.scheduling.kueue.test_cohort_cache import Slow
-from tests.support.kueue_cluster import ANY, LOWER, NEVER, cohort, queue, workload
+from tests.support.kueue_cluster import ANY, LOWER, NEVER, World, cohort, queue, workload
 
 STEPS = 30
 SETTINGS = {
@@ -46,7 +44,7 @@ def queues_of(draw: Random) -> list[ClusterQueue]:
     ]
 
 
-def happen(world: Slow, queues: list[ClusterQueue], step: int, draw: Random) -> None:
+def happen(world: World, queues: list[ClusterQueue], step: int, draw: Random) -> None:
     """Something happens to a workload or to a queue; all is drawn, whatever of it is needed."""
     kind, which, size, priority = draw.choice(KINDS), draw.randrange(30), draw.randint(1, 5), draw.randrange(3)
     target = queues[which % len(queues)]
@@ -69,17 +67,17 @@ def happen(world: Slow, queues: list[ClusterQueue], step: int, draw: Random) -> 
             world.release()
 
 
-def twin_of(world: Slow) -> Slow:
+def twin_of(world: World) -> World:
     twin = copy(world)
-    twin.session, twin.workloads = world.session.fork(), world.workloads.copy()
+    twin.simulator = world.simulator.fork()
     return twin
 
 
-def told(world: Slow, *, choices: bool) -> Iterator[object]:
+def told(world: World, *, choices: bool) -> Iterator[object]:
     """What three cycles decide, and how the queues stand afterwards."""
-    with patch.object(world.session, "run_cycle", partial(world.session.run_cycle, with_traces=choices)):
-        for _ in range(3):
-            yield world.cycle()
+    world.simulator.with_traces = choices
+    for _ in range(3):
+        yield world.cycle()
     for name in world.session.compiled_config.queues:
         yield [(waits.workload.key, waits.inadmissible) for waits in world.session.pending_workloads(name)]
 
@@ -88,7 +86,8 @@ def decided(config: KueueConfig, seed: int) -> list[object]:
     """Two futures of one world, one beside the other: a workload more or less, and from then on the same happens."""
     draw = Random(seed)
     queues = queues_of(draw)
-    start = Slow(cohort("a", 2), cohort("b"), cohort("x", parent="b"), *queues, config=config, flavors="fg")
+    cohorts = cohort("a", 2), cohort("b"), cohort("x", parent="b")
+    start = World(*cohorts, *queues, config=config, flavors="fg", victims_keep_quota=True)
     found: list[object] = []
     for step in range(STEPS // 2):
         happen(start, queues, step, draw)
@@ -113,7 +112,7 @@ def test_an_unchanged_cohort_repeats_what_its_heads_would_be_told(name: str) -> 
 
 
 def test_of_heads_alike_the_older_comes_first_in_every_fork() -> None:
-    start = Slow(queue("a", 2, cohort="c"), queue("b", 2, cohort="c"))
+    start = World(queue("a", 2, cohort="c"), queue("b", 2, cohort="c"), victims_keep_quota=True)
     futures = [twin_of(start), twin_of(start)]
     for future, ages in zip(futures, ((0, 1), (1, 0)), strict=True):
         future.apply(*(workload(f"w{age}", door, 4, created=age) for door, age in zip("ab", ages, strict=True)))
@@ -123,10 +122,11 @@ def test_of_heads_alike_the_older_comes_first_in_every_fork() -> None:
 
 def test_a_head_whose_preemptions_are_under_way_is_another_head_than_before() -> None:
     may_borrow = BorrowWithinCohort(LOWER)
-    start = Slow(
+    start = World(
         queue("a", 4, cohort="c", within=LOWER, reclaim=LOWER, borrow=may_borrow),
         queue("b", 2, cohort="c"),
         config=SETTINGS["preemptors come first"],
+        victims_keep_quota=True,
     )
     start.run(workload("victim", "a", 2), admitted=True)
     large, small = workload("large", "a", 6, priority=1), workload("small", "b", 2)
