@@ -82,7 +82,7 @@ class Table(Struct, frozen=True):
         """Yield the cells of each row as values of CSV and JSON: numbers, texts, True, False and None."""
         for row in self.rows:
             yield [
-                cell.value if isinstance(cell, Valued) and column.unit else _value(cell)
+                _value(cell.value if isinstance(cell, Valued) and column.unit else cell)
                 for column, cell in zip(self.columns, row, strict=True)
             ]
 

@@ -141,7 +141,8 @@ CELLS: st.SearchStrategy[Cell] = st.one_of(
 @st.composite
 def tables(draw: st.DrawFn) -> Table:
     """A table with hostile texts in headings and cells."""
-    head = draw(st.lists(st.text(max_size=10), min_size=1, max_size=4))
+    columns = st.builds(TableColumn, heading=st.text(max_size=10), unit=st.sampled_from(("", "seconds")))
+    head = draw(st.lists(columns, min_size=1, max_size=4))
     row = st.tuples(*(CELLS for _ in head))
     return table_of(head, draw(st.lists(row, max_size=4)))
 

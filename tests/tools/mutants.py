@@ -779,6 +779,27 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/insight/test_focus.py",),
     ),
     Mutant(
+        "export: an existing file is taken for a new one",
+        "gpuconsole/ui/screens/global_actions.py",
+        "if not os.path.lexists(file):",
+        "if file is not None:",
+        ("tests/ui/test_export.py",),
+    ),
+    Mutant(
+        "export: hidden columns are exported",
+        "gpuconsole/ui/screens/global_actions.py",
+        "partial(table_of_rows, grid.visible_columns, grid.rows)",
+        "partial(table_of_rows, grid.columns, grid.rows)",
+        ("tests/ui/test_export.py",),
+    ),
+    Mutant(
+        "tables: the number that sorts a cell is its value",
+        "gpuconsole/insight/tables.py",
+        "isinstance(cell, Valued) and column.unit else",
+        "isinstance(cell, Valued) else",
+        ("tests/insight/test_tables.py",),
+    ),
+    Mutant(
         "tables: a name in a CSV file is a formula of the spreadsheet",
         "gpuconsole/insight/tables.py",
         'return f"\'{text}" if text.lstrip().startswith(_FORMULA) else text',
