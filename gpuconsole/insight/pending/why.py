@@ -1,9 +1,10 @@
 """Explanation of why a workload is pending, from the admission engine: reason, tried flavors, arithmetic, evidence.
 
-The engine tries to admit the workload on the current cluster as if it were the head of its queue (`why`). The answer
-also has Kueue's message, with its age. `trying` adds changes that unblock it (`insight.unblock`), as that takes longer.
-The lines of text are shared by the command and the console. A simulation that starts from a live or saved cluster has
-already run a cycle, whose decisions are not facts: answers about the present use `view_on` instead.
+`why` calls `pending.explain` once: obstacle of the objects, else the engine's attempt on the current cluster as if the
+workload were the head of its queue (`AdmissionAttempt`), else Kueue's message; then the sentences of `shortage`.
+`trying` adds changes that unblock it (`insight.unblock`), as that takes longer. Command and console share the lines of
+text. A simulation that starts from a live or saved cluster has already run a cycle, whose decisions are not facts:
+answers about the present use `view_on` instead.
 """
 
 from collections.abc import Callable, Iterator
