@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 DOCS_STAMP := .venv/.installed-docs
 JOBS ?= 4
 
-.PHONY: help run test lint unit smoke fuzz kill-history bench mutants caches conformance fgd check-why backtest readability controlplane test-live bench-live screenshots docs clean
+.PHONY: help run test lint unit smoke fuzz kill-history bench mutants caches conformance fgd check-why shadow backtest readability controlplane test-live bench-live screenshots docs clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -52,6 +52,9 @@ caches: $(STAMP) ## compare what Kueue decides with and without each of its cach
 
 conformance: $(STAMP) ## compare with what Kueue, Volcano and KAI decided (needs ../shared/conformance)
 	$(BIN)/python -m tests.conformance
+
+shadow: $(STAMP) ## check each decision of recorded Kueues against the engine (needs ../shared/conformance/live)
+	for file in ../shared/conformance/live/*.jsonl.gz; do $(BIN)/gpuconsole shadow $$file || [ $$? -eq 1 ] || exit; done
 
 backtest: $(STAMP) ## compare estimated starts with a real trace (needs ../shared/traces); ARGS="--every 24h" for fewer
 	$(BIN)/python -m tests.tools.backtest $(ARGS)

@@ -22,6 +22,7 @@ COMMANDS = {
     "simulate": "Run a headless simulation.",
     "drill": "Run scenarios and check their expectations.",
     "forecast": "Forecast Kueue's next decisions, and verify the forecast.",
+    "shadow": "Check each decision of a real Kueue against the engine.",
     "preemptions": "Show preemptions: victim, preemptor, rule, lost work.",
     "whatif": "Compare changes or other schedulers with the baseline in a fork.",
     "plan": "Find the cheapest change that admits workloads.",

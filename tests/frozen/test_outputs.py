@@ -338,11 +338,12 @@ def without_sizes(text: str) -> str:
     return re.sub(r"(?<=^TABLE)(.*)\n(?:\w+ +\d.*\n?)+", r"\1\n…\n", text, flags=re.MULTILINE)
 
 
-WITHOUT_AN_END = {"metrics", "record"}
-"""Commands that serve and record until they are stopped: tests/services and tests/cli assert what they write."""
+ELSEWHERE = {"metrics", "record", "shadow"}
+"""Commands that serve and record until they are stopped, or read recordings: tests/services and tests/cli assert what
+they write."""
 
 
 def test_every_command_is_asked() -> None:
     questions = (BOTH | OTHERS | RECORDED).values()
     asked = {text.split()[0] for text in questions if not text.endswith("--help")} | {"snapshot"}
-    assert set(COMMANDS) - asked == WITHOUT_AN_END
+    assert set(COMMANDS) - asked == ELSEWHERE

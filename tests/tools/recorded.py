@@ -5,23 +5,19 @@ that follow within `GROUP` of each other), asks a fork of the cluster as the con
 counts the decisions that it names. Then it looks on as `forecast --check` does, once every two seconds.
 """
 
-import gzip
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct, field
 
-from gpuconsole.backends.kube.decode import DELETED, Decoder, ObjectChanged, ObjectGone
-from gpuconsole.backends.kube.discovery import Served
-from gpuconsole.backends.kube.events import OwnerJoin
+from gpuconsole.backends.kube.recording import ClusterRecording
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastChecker, ForecastDifferences, agrees
 from gpuconsole.insight.forecast.decisions import AdmissionFact, facts
 from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, Forecaster
-from gpuconsole.model.clock import SECOND, Span, Time, parse_time
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
@@ -32,67 +28,19 @@ EVERY: Span = 2 * SECOND
 GROUP: Span = SECOND // 20
 SOON: Span = 2 * SECOND
 ADMISSION, PREEMPTION = "admission", "preemption"
-KUEUE = "kueue.x-k8s.io"
-_GROUPS = {"Job": ("batch", "v1"), "Namespace": ("", "v1"), "Node": ("", "v1"), "Pod": ("", "v1")}
-
-
-class Line(Struct):
-    """A line of a recording: a list of a kind, or an event."""
-
-    t: float = 0
-    kind: str = ""
-    type: str = ""
-    object: msgspec.Raw = msgspec.Raw(b"null")
-    list: str = ""
-    items: tuple[msgspec.Raw, ...] = ()
-
-
-class _Meta(Struct, frozen=True):
-    creationTimestamp: str = ""
-
-
-class _Named(Struct, frozen=True):
-    metadata: _Meta = _Meta()
-
-
-class Recording:
-    """A recorded cluster: its objects at the begin, then event after event."""
-
-    def __init__(self, path: Path) -> None:
-        with gzip.open(path) as file:
-            lines = [msgspec.json.decode(line, type=Line) for line in file]
-        self.listed = [line for line in lines if line.list]
-        self.events = [line for line in lines if line.kind]
-        made = ((msgspec.json.decode(e.object, type=_Named), e) for e in self.events if e.type == "ADDED")
-        self.begin = max(parse_time(o.metadata.creationTimestamp) - int(e.t * SECOND) for o, e in made)
-        """The moment of t = 0, as near as the creation times tell, which are whole seconds."""
-
-    def play(self) -> Iterator[tuple[Time, list[Applied | Deleted]]]:
-        """What the console takes in at each moment."""
-        joiner, decoders = OwnerJoin(), {}
-        for line in self.listed:
-            decoders[line.list] = decoder = Decoder(_served(line.list), joiner.known)
-            for raw in line.items:
-                thing = decoder.item(raw, self.begin).obj
-                if thing is not None:
-                    put = ObjectChanged(self.begin, thing, listed=True)
-                    yield self.begin, [e for e in joiner.take(put) if isinstance(e, Applied | Deleted)]
-        for line in self.events:
-            now = self.begin + int(line.t * SECOND)
-            thing = decoders[line.kind].item(line.object, now).obj
-            if thing is not None:
-                news = ObjectGone(now, type(thing), thing.key) if line.type == DELETED else ObjectChanged(now, thing)
-                yield now, [e for e in joiner.take(news) if isinstance(e, Applied | Deleted)]
-
-
-def _served(kind: str) -> Served:
-    group, version = _GROUPS.get(kind, (KUEUE, "v1beta2"))
-    return Served(group=group, version=version, kind=kind, plural="", namespaced=True)
 
 
 def policy_of(path: Path) -> SimPolicy:
     """How the recorded Kueue was configured."""
     return SimPolicy(kueue=KueueConfig(fair_sharing="fair" in path.name, wait_for_pods_ready=None))
+
+
+def played(path: Path) -> Iterator[tuple[Time, list[Applied | Deleted]]]:
+    """Yield what a console takes in at each moment: all objects of the begin, then each change."""
+    recording = ClusterRecording(path)
+    yield recording.begin, [Applied(recording.begin, obj) for obj in recording.objects()]
+    for change in recording.changes():
+        yield change.time, [change.event]
 
 
 def _decides(state: ClusterState, events: list[Applied | Deleted]) -> list[AdmissionFact]:
@@ -134,7 +82,7 @@ def next_decisions(path: Path) -> Score:
     promised: list[_Decision] = []
     happened: list[_Decision] = []
     group: set[str] = set()
-    for now, events in Recording(path).play():
+    for now, events in played(path):
         decided = _decides(state, events)
         again = any(fact.workload in group for fact in decided)
         if decided and (again or now - last > GROUP):
@@ -174,7 +122,7 @@ def looked_on(path: Path, every: Span = EVERY) -> ForecastDifferences:
     """What `forecast --check` says of it, with a look every two seconds."""
     policy, state, observer, said = policy_of(path), ClusterState(), ForecastChecker(), ForecastDifferences()
     looked = None
-    for now, events in Recording(path).play():
+    for now, events in played(path):
         looked = now if looked is None else looked
         while now - looked >= every:
             looked += every

@@ -51,24 +51,19 @@ MOST_PLACES = 16
 _FROM_THE_START = -1
 
 
-def possible_scheduler_states(
-    session: KueueSession, snapshot: Snapshot, workload: str, other: str = ""
-) -> Iterator[KueueSession]:
+def possible_scheduler_states(session: KueueSession, workload: str, other: str = "") -> Iterator[KueueSession]:
     """Yield copies of the session, each in an in-memory state that Kueue may have when it tries `workload`.
 
     All refused workloads but `workload` and `other` are inadmissible. There is one state for each flavor at which
     Kueue's search may continue (LastTriedFlavorIdx).
     """
-    subject = snapshot.workloads.get(workload)
-    local_queue = snapshot.local_queues.get(subject.local_queue) if subject is not None else None
-    queue = snapshot.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
-    if queue is None:
+    subject, config = session.workload(workload), session.compiled_config
+    rules = config.queues.get(config.cluster_queue_of(subject.local_queue)) if subject is not None else None
+    if rules is None:
         return
-    kept = session.dump()
+    queue, kept = rules.queue, session.dump()
     awake = (workload, other)
-    inadmissible = {
-        name: ClusterQueueState(inadmissible=_refused(session, snapshot, name, awake)) for name in kept.queues
-    }
+    inadmissible = {name: ClusterQueueState(inadmissible=_refused(session, name, awake)) for name in kept.queues}
     alone = replace(kept, due=(), queues=inadmissible, progress={})
     generation = kept.generations.get(queue.name, 0)
     # A workload that was never tried has no flavor position to continue from.
@@ -79,10 +74,10 @@ def possible_scheduler_states(
         yield fork
 
 
-def _refused(session: KueueSession, snapshot: Snapshot, queue: str, awake: Collection[str]) -> tuple[str, ...]:
+def _refused(session: KueueSession, queue: str, awake: Collection[str]) -> tuple[str, ...]:
     """Return refused workloads, except these, that may be inadmissible. StrictFIFO keeps its head active."""
-    known = snapshot.cluster_queues.get(queue)
-    if known is None or known.queueing_strategy is QueueingStrategy.STRICT_FIFO:
+    rules = session.compiled_config.queues.get(queue)
+    if rules is None or rules.queue.queueing_strategy is QueueingStrategy.STRICT_FIFO:
         return ()
     waiting = (one.workload for one in session.pending_workloads(queue))
     return tuple(other.key for other in waiting if other.key not in awake and _looked_at(other))
@@ -185,7 +180,7 @@ class AdmissionForecaster:
         """Yield a result for each possible in-memory state of Kueue on a hypothetical Snapshot."""
         session = self._session.fork()
         _tell(session, change_events(self._at, supposed), supposed, self._with_pods)
-        for possible in possible_scheduler_states(session, supposed, workload, other):
+        for possible in possible_scheduler_states(session, workload, other):
             yield _Cycles(possible, supposed, choices=False).run()
 
 

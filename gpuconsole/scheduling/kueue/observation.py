@@ -57,11 +57,15 @@ class Observation:
         """The session that follows the cluster's objects."""
         return self._session
 
-    def follow(self, event: Applied | Deleted, now: Time) -> None:
-        """Apply one event to the session and update its queues; `now` is when the event was observed."""
+    def apply(self, event: Applied | Deleted, now: Time) -> None:
+        """Apply an event to the session; `now` is when it was observed. `update_queues` has to follow."""
         self.before_event(event, now)
         self._session.apply_event(event, now)
         self.after_event(event, now)
+
+    def follow(self, event: Applied | Deleted, now: Time) -> None:
+        """Apply one event to the session and update its queues."""
+        self.apply(event, now)
         self.update_queues(now)
 
     def before_event(self, event: Applied | Deleted, now: Time) -> None:

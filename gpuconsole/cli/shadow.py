@@ -1,0 +1,222 @@
+"""`gpuconsole shadow`: checks each decision of a real Kueue against the engine, from a recording or a live cluster."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from gpuconsole.backends.kube.recording import ClusterRecording
+from gpuconsole.cli.answering import Origin, printing, provenance
+from gpuconsole.cli.options import OpenRequest, clustered, configured, print_json
+from gpuconsole.cli.policy import with_kueue
+from gpuconsole.cli.simulate import Duration
+from gpuconsole.config import Config
+from gpuconsole.errors import UsageError
+from gpuconsole.insight.data_gaps import missing_for_admission
+from gpuconsole.insight.forecast.shadow import (
+    DisagreementCause,
+    Shadow,
+    ShadowDisagreement,
+    ShadowReport,
+    StateOrigin,
+)
+from gpuconsole.insight.tables import counted, seconds, table_of, text_lines
+from gpuconsole.model.clock import SECOND, Span, format_span, format_time
+from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.text import clean
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.ui.names import called, named
+
+VERSION = 1
+"""Version of the JSON document."""
+POLL = 0.02
+"""Seconds between two polls of a live cluster for watch events."""
+STATES = {
+    StateOrigin.CURRENT: "on the state just before the decision",
+    StateOrigin.EARLIER: "on a state of the last second: Kueue had not read the newest changes yet",
+    StateOrigin.REQUEUED: "if the inadmissible workloads had been requeued by then",
+    StateOrigin.QUEUES: "if only this workload was active, or its search resumed at another flavor",
+}
+"""State on which the engine agrees → its explanation in the text output."""
+CAUSES = {
+    DisagreementCause.OTHER_FLAVORS: "both reserve quota, for other flavors or another number of pods",
+    DisagreementCause.NOT_RESERVED: "Kueue reserved quota, the engine refuses",
+    DisagreementCause.NOT_REFUSED: "Kueue refused, the engine reserves quota",
+    DisagreementCause.OTHER_MESSAGE: "both refuse, with other reasons or amounts",
+    DisagreementCause.OTHER_PREEMPTOR: "both preempt, for another preemptor or by another rule",
+    DisagreementCause.NOT_PREEMPTED: "Kueue evicted, the engine does not",
+    DisagreementCause.NOT_TRIED: "the engine's cycles do not come to the workload",
+}
+"""Cause of a disagreement → its explanation in the text output."""
+
+
+class _Shadowed(Struct, frozen=True, kw_only=True):
+    """The result for one cluster, with where it is from."""
+
+    report: ShadowReport
+    origin: Origin
+    missing: tuple[str, ...] = ()
+    """Objects that decisions depend on and that are not visible, as sentences."""
+    lost: str = ""
+    """Why the cluster was unreachable at the end; empty if it was not."""
+
+
+@click.command()
+@clustered
+@click.option("--for", "lasting", type=Duration(), default="1m", show_default=True, help="How long to watch (--live).")
+@printing
+def command(request: OpenRequest, lasting: Span, output: str) -> int:
+    """Check each decision of a real Kueue against the engine. Nothing is written to the cluster.
+
+    FILES is a recording of a cluster; with --live, the cluster is watched. Exit status: 1 = Kueue and the engine
+    disagree in a decision; 2 = also if the live cluster was unreachable at the end.
+    """
+    request, settings = configured(request)
+    found = _live(request, settings, lasting) if request.live else _recorded(request)
+    if output == "json":
+        print_json(_document(found))
+    else:
+        for line in _lines(found):
+            click.echo(clean(line))
+        click.echo(clean(f"gpuconsole: {provenance(found.origin)}"), err=True)
+    if found.lost:
+        return 2
+    return int(found.report.counts.disagreed > 0)
+
+
+def _recorded(request: OpenRequest) -> _Shadowed:
+    """Check the decisions of a recording."""
+    if len(request.files) != 1:
+        raise UsageError("shadow needs one recording (FILE.jsonl or FILE.jsonl.gz), or --live")
+    path = Path(request.files[0])
+    recording = ClusterRecording(path)
+    config, assumed = _configuration(recording, request)
+    shadow = Shadow(config, recording.objects(), recording.begin)
+    for change in recording.changes():
+        shadow.follow(change.event, change.time)
+    report = shadow.report
+    if recording.lost:
+        assumed = (*assumed, f"the watch of {recording.lost} ended early; later changes are left out")
+    origin = Origin(source=path.name, mode="recorded", now=report.until, assumed=assumed)
+    return _Shadowed(report=report, origin=origin)
+
+
+def _configuration(recording: ClusterRecording, request: OpenRequest) -> tuple[KueueConfig, tuple[str, ...]]:
+    """Return the configuration of the recorded Kueue, and what is assumed about it."""
+    fair = recording.has_fair_sharing
+    inferred = SimPolicy(kueue=KueueConfig(fair_sharing=fair, wait_for_pods_ready=None))
+    if request.kueue_config is not None:
+        given = with_kueue(inferred, request).kueue
+        assert given is not None, "a Configuration was given"
+        return given, ()
+    config = with_kueue(inferred, request).kueue
+    assert config is not None, "the inferred policy has a Kueue"
+    found = "fair sharing is on, as ClusterQueues report weighted shares" if fair else "fair sharing is off"
+    return config, (f"Kueue's Configuration is not recorded: {found}, and waitForPodsReady is off (--kueue-config)",)
+
+
+def _live(request: OpenRequest, settings: Config, lasting: Span) -> _Shadowed:
+    """Check the decisions of a live cluster while it is watched. Raises ClusterError."""
+    from gpuconsole.cli.live import connected, look
+
+    with connected(request, settings) as opened:
+        backend = opened.backend
+        first = look(backend)
+        missing = missing_for_admission(first)
+        kueue = backend.policy.kueue
+        if kueue is None:
+            raise UsageError("Kueue is not installed in this cluster, so there are no decisions to check")
+        shadow = Shadow(kueue, first.objects(), first.time)
+        click.echo(f"gpuconsole: cluster loaded; watching for {format_span(lasting)}", err=True)
+        end = time.monotonic() + lasting / SECOND
+        while time.monotonic() < end:
+            for event in backend.poll(POLL):
+                if isinstance(event, Applied | Deleted):
+                    shadow.follow(event, event.time)
+            time.sleep(POLL)
+        report = shadow.report
+        assumed = (*backend.assumed, *first.seen.warnings)
+        origin = Origin(source=opened.about.source, mode="live", now=report.until, assumed=assumed)
+        return _Shadowed(report=report, origin=origin, missing=missing, lost=backend.health.lost)
+
+
+def _document(found: _Shadowed) -> dict[str, Any]:
+    report, counts, origin = found.report, found.report.counts, found.origin
+    return {
+        "kind": "Shadow",
+        "version": VERSION,
+        "source": origin.source,
+        "mode": origin.mode,
+        "since": format_time(report.since),
+        "until": format_time(report.until),
+        "known_since": format_time(report.known_since) if report.known_since is not None else None,
+        "assumed": origin.assumed,
+        "not_visible": found.missing,
+        "decisions": counts.decisions,
+        "agreed": counts.agreed,
+        "unknown": counts.unknown,
+        "agreement": round(counts.agreement, 4),
+        "kinds": {
+            kind.value: {"decisions": one.decisions, "agreed": one.agreed, "unknown": one.unknown}
+            for kind, one in sorted(report.kinds.items())
+        },
+        "states": {state.value: report.states.get(state, 0) for state in StateOrigin},
+        "causes": {cause.value: report.causes.get(cause, 0) for cause in DisagreementCause},
+        "disagreements": [_disagreement(one) for one in report.disagreements],
+    }
+
+
+def _disagreement(one: ShadowDisagreement) -> dict[str, Any]:
+    return {
+        "time": format_time(one.time),
+        "workload": one.workload,
+        "queue": one.queue,
+        "kind": one.kind.value,
+        "expected": one.expected,
+        "actual": one.actual,
+        "cause": one.cause.value,
+    }
+
+
+def _lines(found: _Shadowed) -> Iterator[str]:
+    report, counts = found.report, found.report.counts
+    if not counts.decisions:
+        yield "no Kueue decisions to compare"
+    else:
+        yield (
+            f"{counted(counts.decisions, 'Kueue decision')} in {format_span(report.until - report.since)}:"
+            f" the engine agrees with {counts.agreed:,} of {counts.known:,} known ones ({counts.agreement:.1%}),"
+            f" {counts.unknown:,} unknown"
+        )
+        yield ""
+        yield from text_lines(
+            table_of(
+                ("DECISION", "DECISIONS", "AGREED", "UNKNOWN"),
+                [(kind.value, one.decisions, one.agreed, one.unknown) for kind, one in sorted(report.kinds.items())],
+            )
+        )
+        yield ""
+        yield from text_lines(
+            table_of(
+                ("COUNT", "RESULT", "MEANS"),
+                [
+                    *((report.states.get(one, 0), f"agreed, {one.value}", means) for one, means in STATES.items()),
+                    *((number, cause.value, CAUSES[cause]) for cause, number in sorted(report.causes.items())),
+                ],
+            )
+        )
+    if report.known_since is None:
+        yield ""
+        yield f"Unknown until {counted(report.without_history, 'cohort tree')} with inadmissible workloads is requeued"
+    for one in report.disagreements:
+        yield ""
+        yield f"{seconds(one.time)}  {called(one.workload)}  {one.cause.value}"
+        yield f"  engine: {named(one.expected)}"
+        yield f"  Kueue:  {named(one.actual)}"
+    for sentence in (*found.origin.assumed, *found.missing):
+        yield ""
+        yield sentence

@@ -1,0 +1,595 @@
+"""Shadow of a running Kueue: checks each of its decisions against the engine, event by event.
+
+The shadow applies every change of the cluster in order, and reconstructs Kueue's queues (`Observation`). When a change
+shows a decision of Kueue, the engine runs scheduling cycles on the state just before it. Kueue decides on a state that
+is a little older than its writes, and keeps a part of its state in memory, so a decision that differs is searched for
+on the few other states that are possible, in this order (`StateOrigin`):
+
+1. the state just before the decision;
+2. the states of the last second, because Kueue had not read the newest changes yet;
+3. these states with the inadmissible workloads requeued, because no object shows when a batch of requeues ends;
+4. these states with only the decided workload active, or with another one that was decided in that second, and its
+   search at each flavor where it may have stopped.
+
+A decision that none of them explains is a disagreement. Until the inadmissible workloads of a cohort tree were requeued
+once, its queues are those of a past that the shadow has not seen: such a decision is unknown, not a disagreement.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from itertools import chain, islice
+from typing import NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuconsole.insight.forecast.forecast import assigned, possible_scheduler_states
+from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time
+from gpuconsole.model.events import Admit, Applied, Deleted, Evict, Preempt, Refuse
+from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.workloads import Condition, Workload
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
+from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
+from gpuconsole.scheduling.kueue.conditions import EVICTED, NODE_FAILURES, PREEMPTED, QUOTA_RESERVED
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.messages import preemptor_uid, rule_in
+from gpuconsole.scheduling.kueue.observation import Observation
+from gpuconsole.scheduling.kueue.session import KueueSession
+
+WINDOW: Span = SECOND
+"""How far back the states are searched: the longest time that a cycle and its writes take on a busy API server."""
+CHECKPOINT: Span = SECOND // 4
+"""Time between two kept copies of the state; the states in between are computed again from the changes."""
+MOST_STATES = 16
+"""Maximum number of earlier states that are searched for one decision; each costs as much as a forecast."""
+MOST_QUEUE_STATES = 240
+"""Maximum number of possible states of Kueue's queues that are tried for one decision; each has one or two heads."""
+MOST_CYCLES = 20
+"""Maximum number of cycles that are simulated on one state; later decisions are simulated on a later state."""
+SEARCHES_PER_SECOND, MOST_SEARCHES = 100, 2_000
+"""How many states are searched per second of the cluster's time, and how many at once after a quiet time."""
+KEPT = 200
+"""Maximum number of disagreements that are listed; older ones are only counted."""
+_INERT = ("pods", "jobs", "nodes")
+"""Tables whose changes alone change no decision about quota. Pods and nodes decide where topologies are used."""
+
+
+class DecisionKind(StrEnum):
+    """Kind of a decision of Kueue's scheduler."""
+
+    RESERVED = "quota-reserved"
+    PREEMPTED = "preempted"
+    EVICTED = "evicted"
+    """Evicted by the scheduler because no healthy node could replace a failed one."""
+    PENDING = "pending"
+    """Refused: its condition QuotaReserved=False got another reason or message."""
+
+
+class StateOrigin(StrEnum):
+    """The state on which the engine decides as Kueue did."""
+
+    CURRENT = "current"
+    """The state just before the decision."""
+    EARLIER = "earlier"
+    """A state of the last second: Kueue had not read the newest changes yet."""
+    REQUEUED = "requeued"
+    """One of these, if the inadmissible workloads had been requeued."""
+    QUEUES = "queues"
+    """One of these, if only the decided workload was active, or its search resumed at another flavor."""
+
+
+class DisagreementCause(StrEnum):
+    """How the engine's decision differs from Kueue's."""
+
+    OTHER_FLAVORS = "other-flavors"
+    """Both reserve quota, for other flavors or another number of pods."""
+    NOT_RESERVED = "not-reserved"
+    """Kueue reserved quota, and the engine refuses the workload."""
+    NOT_REFUSED = "not-refused"
+    """Kueue refused the workload, and the engine reserves quota for it."""
+    OTHER_MESSAGE = "other-message"
+    """Both refuse the workload, with other reasons or amounts."""
+    OTHER_PREEMPTOR = "other-preemptor"
+    """Both preempt the workload, for another preemptor or by another rule."""
+    NOT_PREEMPTED = "not-preempted"
+    """Kueue evicted the workload, and the engine leaves it running."""
+    NOT_TRIED = "not-tried"
+    """The engine's cycles do not come to this workload."""
+
+
+class ObservedDecision(NamedTuple):
+    """A decision about a workload, comparable between Kueue and the engine."""
+
+    kind: DecisionKind
+    workload: str
+    outcome: tuple[str, ...]
+    """Flavors of each pod set; reason and message of a refusal; UID of the preemptor and rule of a preemption."""
+
+
+class ShadowDisagreement(Struct, frozen=True, kw_only=True):
+    """A decision of Kueue that the engine makes on none of the possible states."""
+
+    time: Time
+    """When the change was observed."""
+    workload: str
+    queue: str = ""
+    """Its ClusterQueue."""
+    kind: DecisionKind
+    expected: str
+    """What the engine decides on the state just before, in words."""
+    actual: str
+    """What Kueue decided, in words."""
+    cause: DisagreementCause
+
+
+class AgreementCounts(Struct, frozen=True):
+    """Numbers of decisions of Kueue that were compared with the engine's."""
+
+    decisions: int = 0
+    agreed: int = 0
+    unknown: int = 0
+    """Decisions that depend on what happened before the shadow began, or for which there was no time to search."""
+
+    def __add__(self, other: "AgreementCounts") -> "AgreementCounts":
+        return AgreementCounts(
+            self.decisions + other.decisions, self.agreed + other.agreed, self.unknown + other.unknown
+        )
+
+    @property
+    def known(self) -> int:
+        """Decisions that can be judged."""
+        return self.decisions - self.unknown
+
+    @property
+    def disagreed(self) -> int:
+        return self.known - self.agreed
+
+    @property
+    def agreement(self) -> float:
+        """Fraction of the known decisions that the engine made as Kueue did; 1 without decisions."""
+        return self.agreed / self.known if self.known else 1.0
+
+
+class ShadowReport(Struct, frozen=True, kw_only=True):
+    """What a shadow has found since its begin."""
+
+    since: Time = 0
+    until: Time = 0
+    counts: AgreementCounts = AgreementCounts()
+    last_day: AgreementCounts = AgreementCounts()
+    """Those of the last 24 hours, in whole hours."""
+    kinds: Mapping[DecisionKind, AgreementCounts] = {}
+    states: Mapping[StateOrigin, int] = {}
+    """Number of agreements by the state on which the engine agrees."""
+    causes: Mapping[DisagreementCause, int] = {}
+    """Number of all disagreements by cause."""
+    disagreements: tuple[ShadowDisagreement, ...] = ()
+    """The newest disagreements, at most `KEPT`."""
+    without_history: int = 0
+    """Number of cohort trees whose inadmissible workloads have not been requeued since the begin."""
+    known_since: Time | None = None
+    """When the last of these trees was requeued; None as long as there are any."""
+
+
+class Shadow:
+    """Follows the changes of a cluster with a running Kueue, and checks each of its decisions. Mutates by `follow`."""
+
+    def __init__(self, config: KueueConfig, objects: Iterable[Object] = (), now: Time = 0) -> None:
+        """`objects` are those of the cluster at `now`, when the shadow begins."""
+        self.config = config
+        self._observation = Observation(KueueSession(config))
+        self._states = _RecentStates()
+        self._workloads: dict[str, Workload] = {}
+        self._predictions: dict[tuple[int, StateOrigin], _Prediction] = {}
+        """Predictions of the last second, by the number of changes before the state."""
+        self._budget = _SearchBudget(now)
+        self._decided: deque[tuple[Time, str]] = deque()
+        """Times and workloads of the decisions of the last second."""
+        self._since = self._now = now
+        self._kinds: dict[DecisionKind, AgreementCounts] = {}
+        self._hours: dict[int, AgreementCounts] = {}
+        self._found: Counter[StateOrigin] = Counter()
+        self._causes: Counter[DisagreementCause] = Counter()
+        self._disagreements: deque[ShadowDisagreement] = deque(maxlen=KEPT)
+        for obj in objects:
+            if isinstance(obj, Workload):
+                self._workloads[obj.key] = obj
+            self._observation.apply(Applied(now, obj), now)
+        self._observation.update_queues(now)
+        self._without_history = self._trees_with_inadmissible()
+        self._known_since: Time | None = None if self._without_history else now
+
+    def _trees_with_inadmissible(self) -> set[str]:
+        """Return the trees with workloads that Kueue refused before the shadow began."""
+        session = self._observation.session
+        refused = (one for one in self._workloads.values() if _is_refused(one))
+        return {tree for one in refused if (tree := session.tree_name(one.local_queue))}
+
+    @property
+    def report(self) -> ShadowReport:
+        """What was found so far."""
+        first = (self._now - DAY) // HOUR
+        self._hours = {hour: counts for hour, counts in self._hours.items() if hour > first}
+        return ShadowReport(
+            since=self._since,
+            until=self._now,
+            counts=sum(self._kinds.values(), AgreementCounts()),
+            last_day=sum(self._hours.values(), AgreementCounts()),
+            kinds=dict(self._kinds),
+            states=dict(self._found),
+            causes=dict(self._causes),
+            disagreements=tuple(self._disagreements),
+            without_history=len(self._without_history),
+            known_since=self._known_since,
+        )
+
+    def follow(self, event: Applied | Deleted, now: Time) -> None:
+        """Check the decisions that a change shows, and apply it. `now` is when it was observed."""
+        now = self._now = max(now, self._now)
+        known = self._workloads.get(event.key) if event.table == TABLES[Workload] else None
+        decided: list[ObservedDecision] = []
+        if isinstance(event, Applied) and isinstance(event.object, Workload):
+            decided = list(_decisions(known, event.object))
+        for decision in decided:
+            self._check(decision, now)
+        self._states.note(self._observation, event, now, changes_state=_changes_state(known, event))
+        self._follow(event, now)
+        if self._without_history:
+            self._without_history -= self._observation.requeued_trees
+            if not self._without_history:
+                self._known_since = now
+
+    def _follow(self, event: Applied | Deleted, now: Time) -> None:
+        match event:
+            case Applied(_, Workload() as workload):
+                self._workloads[workload.key] = workload
+            case Deleted(_, "workloads", key):
+                self._workloads.pop(key, None)
+            case _:
+                pass
+        self._observation.follow(event, now)
+        session = self._observation.session
+        if session.next_sample is not None and session.next_sample <= now:
+            session.take_due_samples(now)
+
+    def _check(self, decision: ObservedDecision, now: Time) -> None:
+        origin = self._explain(decision, now)
+        self._decided.append((now, decision.workload))
+        counts = AgreementCounts(decisions=1, agreed=1)
+        if origin is not None:
+            self._found[origin] += 1
+        elif self._budget.is_spent or self._is_without_history(decision.workload):
+            counts = AgreementCounts(decisions=1, unknown=1)
+        else:
+            counts = AgreementCounts(decisions=1)
+            found = self._disagreement(decision, now)
+            self._causes[found.cause] += 1
+            self._disagreements.append(found)
+        self._kinds[decision.kind] = self._kinds.get(decision.kind, AgreementCounts()) + counts
+        self._hours[now // HOUR] = self._hours.get(now // HOUR, AgreementCounts()) + counts
+
+    def _is_without_history(self, workload: str) -> bool:
+        known = self._workloads.get(workload)
+        return known is not None and self._observation.session.tree_name(known.local_queue) in self._without_history
+
+    def _explain(self, decision: ObservedDecision, now: Time) -> StateOrigin | None:
+        """Return the first state on which the engine decides as Kueue did; None if there is none."""
+        self._predictions = {key: one for key, one in self._predictions.items() if now - one.time <= WINDOW}
+        for (_, origin), prediction in reversed(self._predictions.items()):
+            if decision in prediction.decisions:
+                return origin
+        if decision.kind is DecisionKind.PENDING and self._is_obstacle(decision):
+            return StateOrigin.CURRENT
+        states = [_PastState(self._states.changes, now, self._observation)]
+        if decision in self._predicted(states[0], StateOrigin.CURRENT).decisions:
+            return StateOrigin.CURRENT
+        self._budget.refill(now)
+        states += islice(self._states.newest_first(now), MOST_STATES)
+        for state in self._budget.limited(states[1:]):
+            if decision in self._predicted(state, StateOrigin.EARLIER).decisions:
+                return StateOrigin.EARLIER
+        for state in self._budget.limited(states):
+            if decision in self._predicted(state, StateOrigin.REQUEUED).decisions:
+                return StateOrigin.REQUEUED
+        tried, other = self._subjects(decision)
+        others = [other, *(key for key in self._recently_decided(now) if key not in (tried, other))]
+        candidates = (self._with_possible_queues(state, tried, one) for one in others for state in states)
+        for prediction in self._budget.limited(islice(chain.from_iterable(candidates), MOST_QUEUE_STATES)):
+            if decision in prediction.decisions:
+                return StateOrigin.QUEUES
+        return None
+
+    def _recently_decided(self, now: Time) -> list[str]:
+        """Return the workloads of the decisions of the last second, newest first: they may have been in the cycle."""
+        while self._decided and now - self._decided[0][0] > WINDOW:
+            self._decided.popleft()
+        return list(dict.fromkeys(key for _, key in reversed(self._decided)))
+
+    def _predicted(self, state: "_PastState", origin: StateOrigin) -> "_Prediction":
+        """Return the engine's decisions on a state, from the cache of the last second if they are there."""
+        requeued = origin is StateOrigin.REQUEUED
+        for known in (origin,) if requeued else (StateOrigin.CURRENT, StateOrigin.EARLIER):
+            if (state.changes, known) in self._predictions:
+                return self._predictions[state.changes, known]
+        fork = state.observation.session.fork()
+        state.observation.requeue_ended_batches(fork, state.time)
+        if requeued:
+            fork.requeue_all_inadmissible(state.time)
+        made = self._predictions[state.changes, origin] = _Prediction(fork, state.time)
+        return made
+
+    def _with_possible_queues(self, state: "_PastState", workload: str, other: str) -> Iterator["_Prediction"]:
+        session = state.observation.session
+        for possible in possible_scheduler_states(session, workload, other):
+            yield _Prediction(possible, state.time)
+
+    def _subjects(self, decision: ObservedDecision) -> tuple[str, str]:
+        """Return the workload that the scheduler tried for this decision, and its victim; empty if there is none."""
+        if decision.kind is not DecisionKind.PREEMPTED:
+            return decision.workload, ""
+        return self._key_of(decision.outcome[0]), decision.workload
+
+    def _key_of(self, uid: str) -> str:
+        return next((key for key, workload in self._workloads.items() if workload.uid == uid), "") if uid else ""
+
+    def _is_obstacle(self, decision: ObservedDecision) -> bool:
+        """True if Kueue's workload controller, not its scheduler, writes this condition on the current state."""
+        session, workload = self._observation.session, self._workloads.get(decision.workload)
+        if workload is None or workload.reserved or workload.finished:
+            return False
+        reason, message = inadmissible_reason(workload, session.look_up_queues(workload), session.config)
+        granular = session.config.has_granular_reasons
+        written = conditions.set_pending_reason(workload, reason, message, self._now, granular=granular)
+        return bool(message) and decision.outcome == _refusal(written.condition(QUOTA_RESERVED))
+
+    def _disagreement(self, decision: ObservedDecision, now: Time) -> ShadowDisagreement:
+        state = _PastState(self._states.changes, now, self._observation)
+        own = self._predicted(state, StateOrigin.CURRENT).of(decision.workload)
+        expected = next((one for one in own if one.kind is decision.kind), own[0] if own else None)
+        workload = self._workloads.get(decision.workload)
+        session = self._observation.session
+        return ShadowDisagreement(
+            time=now,
+            workload=decision.workload,
+            queue=session.compiled_config.cluster_queue_of(workload.local_queue) if workload is not None else "",
+            kind=decision.kind,
+            expected=self._in_words(expected) if expected is not None else _untried(session, decision.workload),
+            actual=self._in_words(decision),
+            cause=_cause(decision.kind, expected.kind if expected is not None else None),
+        )
+
+    def _in_words(self, decision: ObservedDecision) -> str:
+        match decision.kind:
+            case DecisionKind.RESERVED:
+                return f"reserves quota: {'; '.join(decision.outcome)}"
+            case DecisionKind.PREEMPTED:
+                uid, rule = decision.outcome
+                return f"preempted by {self._key_of(uid) or 'an unknown workload'} ({rule})"
+            case DecisionKind.EVICTED | DecisionKind.PENDING:
+                reason, message = decision.outcome
+                return f"{decision.kind}, {reason}: {message}"
+
+
+def _untried(session: KueueSession, workload: str) -> str:
+    if session.is_inadmissible(workload):
+        return "not tried: it is inadmissible until its cohort changes"
+    return "not tried: others are before it in its queue"
+
+
+_CAUSES: Mapping[tuple[DecisionKind, DecisionKind], DisagreementCause] = {
+    (DecisionKind.RESERVED, DecisionKind.RESERVED): DisagreementCause.OTHER_FLAVORS,
+    (DecisionKind.RESERVED, DecisionKind.PENDING): DisagreementCause.NOT_RESERVED,
+    (DecisionKind.PENDING, DecisionKind.RESERVED): DisagreementCause.NOT_REFUSED,
+    (DecisionKind.PENDING, DecisionKind.PENDING): DisagreementCause.OTHER_MESSAGE,
+    (DecisionKind.PREEMPTED, DecisionKind.PREEMPTED): DisagreementCause.OTHER_PREEMPTOR,
+}
+
+
+def _cause(actual: DecisionKind, expected: DecisionKind | None) -> DisagreementCause:
+    evicted = actual in (DecisionKind.PREEMPTED, DecisionKind.EVICTED)
+    otherwise = DisagreementCause.NOT_PREEMPTED if evicted else DisagreementCause.NOT_TRIED
+    return _CAUSES.get((actual, expected), otherwise) if expected is not None else otherwise
+
+
+def _decisions(known: Workload | None, workload: Workload) -> Iterator[ObservedDecision]:
+    """Yield the decisions of Kueue's scheduler that a change of a workload shows."""
+    if known is not None and known.uid != workload.uid:
+        known = None
+    reserved, refused = workload.condition(QUOTA_RESERVED), known.condition(QUOTA_RESERVED) if known else None
+    if _became_true(known, workload, QUOTA_RESERVED) and workload.admission is not None:
+        if known is None or workload.admission != known.admission:
+            yield ObservedDecision(DecisionKind.RESERVED, workload.key, assigned(workload.admission))
+    elif _is_refused(workload) and not (known and known.reserved) and _refusal(refused) != _refusal(reserved):
+        yield ObservedDecision(DecisionKind.PENDING, workload.key, _refusal(reserved))
+    evicted = workload.condition(EVICTED)
+    if evicted is None or known is None or not known.reserved or not _became_true(known, workload, EVICTED):
+        return
+    if evicted.reason == PREEMPTED:
+        rule = rule_in(evicted.message)
+        preempted = workload.condition(PREEMPTED)
+        named = rule.value if rule is not None else preempted.reason if preempted is not None else ""
+        yield ObservedDecision(DecisionKind.PREEMPTED, workload.key, (preemptor_uid(evicted.message), named))
+    elif evicted.reason == NODE_FAILURES:
+        yield ObservedDecision(DecisionKind.EVICTED, workload.key, (evicted.reason, evicted.message))
+
+
+def _became_true(before: Workload | None, after: Workload, type: str) -> bool:
+    """True if a condition became true, or true again, between two states of a workload."""
+    new, old = after.condition(type), before.condition(type) if before is not None else None
+    if new is None or not new.status:
+        return False
+    return old is None or not old.status or old.since != new.since
+
+
+def _refusal(condition: Condition | None) -> tuple[str, str]:
+    return (condition.reason, condition.message) if condition is not None else ("", "")
+
+
+def _is_refused(workload: Workload) -> bool:
+    condition = workload.condition(QUOTA_RESERVED)
+    return condition is not None and not condition.status and workload.active and not workload.finished
+
+
+def _changes_state(known: Workload | None, event: Applied | Deleted) -> bool:
+    """True if an event changes what the next cycle may decide."""
+    if not isinstance(event, Applied) or not isinstance(event.object, Workload):
+        return event.table not in _INERT
+    workload = event.object
+    return known is None or known.uid != workload.uid or _decisive(known) != _decisive(workload)
+
+
+def _decisive(workload: Workload) -> tuple[object, ...]:
+    """Return the parts of a workload that the scheduler reads."""
+    return (
+        workload.admission,
+        workload.active,
+        workload.priority,
+        workload.finished,
+        workload.pod_sets,
+        workload.checks,
+        workload.condition(QUOTA_RESERVED),
+        workload.condition(EVICTED),
+        workload.condition(conditions.REQUEUED),
+    )
+
+
+_Item = TypeVar("_Item")
+
+
+class _SearchBudget:
+    """How many states may still be searched, so that a cluster that differs a lot costs a bounded time. Mutates."""
+
+    def __init__(self, now: Time) -> None:
+        self._left = float(MOST_SEARCHES)
+        self._refilled = now
+
+    def refill(self, now: Time) -> None:
+        """Add what the time since the last call allows."""
+        self._left = min(MOST_SEARCHES, self._left + SEARCHES_PER_SECOND * (now - self._refilled) / SECOND)
+        self._refilled = now
+
+    @property
+    def is_spent(self) -> bool:
+        """True if the last search was cut short."""
+        return self._left < 1
+
+    def limited(self, items: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the items as long as there is a budget; each costs one search."""
+        for item in items:
+            if self.is_spent:
+                return
+            self._left -= 1
+            yield item
+
+
+class _PastState(NamedTuple):
+    """The cluster and Kueue's queues at one moment."""
+
+    changes: int
+    """Number of changes before it, which identifies it."""
+    time: Time
+    observation: Observation
+
+
+class _Checkpoint(NamedTuple):
+    """A copy of the state, and the changes after it with their times and whether they are decisive."""
+
+    state: _PastState
+    events: list[tuple[Time, Applied | Deleted, bool]]
+
+
+class _RecentStates:
+    """The states of the last second: copies, and the changes between them. Mutates by `note`."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        """Number of changes so far."""
+        self._checkpoints: deque[_Checkpoint] = deque()
+
+    def note(self, observation: Observation, event: Applied | Deleted, now: Time, *, changes_state: bool) -> None:
+        """Remember a change before it is applied to `observation`."""
+        while len(self._checkpoints) > 1 and now - self._checkpoints[1].state.time > WINDOW:
+            self._checkpoints.popleft()
+        if not self._checkpoints or (changes_state and now - self._checkpoints[-1].state.time >= CHECKPOINT):
+            self._checkpoints.append(_Checkpoint(_PastState(self.changes, now, observation.fork()), []))
+        self._checkpoints[-1].events.append((now, event, changes_state))
+        self.changes += 1
+
+    def newest_first(self, now: Time) -> Iterator[_PastState]:
+        """Yield the states before each decisive change of the last second, newest first."""
+        for checkpoint in reversed(self._checkpoints):
+            yield from reversed([state for state in _replayed(checkpoint) if now - state.time <= WINDOW])
+
+
+def _replayed(checkpoint: _Checkpoint) -> Iterator[_PastState]:
+    observation, changes = checkpoint.state.observation.fork(), checkpoint.state.changes
+    for time, event, changes_state in checkpoint.events:
+        if changes_state:
+            yield _PastState(changes, time, observation.fork())
+        observation.follow(event, time)
+        changes += 1
+
+
+class _Prediction:
+    """What the engine decides on one state, cycle after cycle, until another cycle would change nothing."""
+
+    def __init__(self, session: KueueSession, now: Time) -> None:
+        """Run the cycles in `session`, a fork that is not used for anything else."""
+        self.time = now
+        self.decisions: dict[ObservedDecision, int] = {}
+        """Decision → number of the first cycle that takes it, from 1."""
+        self._session = session
+        cycle = self._run(0)
+        if session.has_requeue_due:
+            # Kueue requeues a second after an event; no cycle changes anything until then.
+            session.requeue_inadmissible(now)
+            self._run(cycle)
+
+    def of(self, workload: str) -> list[ObservedDecision]:
+        """Return the decisions about a workload, in their order."""
+        return [decision for decision in self.decisions if decision.workload == workload]
+
+    def _run(self, cycle: int) -> int:
+        goes_on = True
+        while goes_on and self._session.has_heads and cycle < MOST_CYCLES:
+            cycle += 1
+            goes_on = self._cycle(cycle) or self._session.has_progressed
+        return cycle
+
+    def _cycle(self, number: int) -> bool:
+        """Run a cycle and apply its decisions; True if a workload was evicted."""
+        session, now = self._session, self.time + number - 1
+        granular = session.config.has_granular_reasons
+        decided = session.run_cycle(now)
+        for decision in decided:
+            workload = session.workload(decision.workload)
+            if workload is None:
+                continue
+            if isinstance(decision, Admit):
+                self._note(DecisionKind.RESERVED, workload, assigned(decision.admission), number)
+                reserved = apply_decisions.with_reservation(workload, decision, None, now)
+                session.apply(conditions.sync_admitted(reserved, now, granular=granular), now)
+            elif isinstance(decision, Refuse):
+                refused = conditions.apply_refusal(workload, decision, now, granular=granular)
+                self._note(DecisionKind.PENDING, workload, _refusal(refused.condition(QUOTA_RESERVED)), number)
+                if refused is not workload:
+                    session.apply(replace(refused, inadmissible=session.is_inadmissible(workload.key)), now)
+        return any([self._evict(victim, number, now) for victim in apply_decisions.victims_of(decided)])
+
+    def _evict(self, decision: Preempt | Evict, number: int, now: Time) -> bool:
+        session = self._session
+        victim = session.workload(decision.workload)
+        if victim is None or not victim.reserved or victim.is_true(EVICTED):
+            return False
+        if isinstance(decision, Preempt):
+            by = session.workload(decision.by)
+            outcome = (by.uid if by is not None else "", decision.rule.value)
+            self._note(DecisionKind.PREEMPTED, victim, outcome, number)
+        else:
+            self._note(DecisionKind.EVICTED, victim, (decision.reason, decision.message), number)
+        session.apply(apply_decisions.with_eviction(victim, decision, now), now)
+        return True
+
+    def _note(self, kind: DecisionKind, workload: Workload, outcome: tuple[str, ...], cycle: int) -> None:
+        self.decisions.setdefault(ObservedDecision(kind, workload.key, outcome), cycle)

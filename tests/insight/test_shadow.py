@@ -1,0 +1,146 @@
+"""A shadow says of each decision of Kueue whether the engine decides the same, and on which state."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from gpuconsole.backends.kube.recording import ClusterRecording
+from gpuconsole.insight.forecast.shadow import (
+    AgreementCounts,
+    DecisionKind,
+    DisagreementCause,
+    Shadow,
+    ShadowReport,
+    StateOrigin,
+)
+from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.cluster import Namespace
+from gpuconsole.model.events import Applied
+from gpuconsole.model.objects import Object
+from gpuconsole.model.queues import LocalQueue, ResourceFlavor
+from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
+from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from tests.support.kueue_cluster import GPU, pods, queue, workload
+from tests.support.shared_material import CONFORMANCE
+
+LIVE = (CONFORMANCE or Path()) / "live"
+BEGIN: Time = 1_000 * SECOND
+CLUSTER = (
+    Namespace(name="team"),
+    ResourceFlavor(name="f"),
+    ResourceFlavor(name="g"),
+    queue("q", {"f": 8, "g": 8}),
+    LocalQueue(namespace="team", name="q", cluster_queue="q"),
+)
+
+
+def shadow(*more: Object) -> Shadow:
+    return Shadow(KueueConfig(), (*CLUSTER, *more), BEGIN)
+
+
+def reserved(one: Workload, flavor: str, gpus: int, now: Time) -> Workload:
+    part = PodSetAssignment(name="main", flavors={GPU: flavor}, usage={GPU: gpus}, count=1)
+    return conditions.reserve_quota(one, Admission(cluster_queue="q", pod_sets=(part,)), now)
+
+
+def refused(one: Workload, message: str, now: Time) -> Workload:
+    return conditions.set_pending_reason(one, "Pending", message, now)
+
+
+def followed(subject: Shadow, changes: Iterable[tuple[float, Workload]]) -> ShadowReport:
+    """The report after changes at these seconds since the begin."""
+    for at, one in changes:
+        now = BEGIN + int(at * SECOND)
+        subject.follow(Applied(now, one), now)
+    return subject.report
+
+
+def test_a_reservation_that_the_engine_makes_too_agrees_on_the_state_just_before() -> None:
+    one = workload("a", "q", 8, created=1_001)
+    report = followed(shadow(), [(1, one), (1.1, reserved(one, "f", 8, BEGIN + SECOND))])
+    assert report.counts == AgreementCounts(decisions=1, agreed=1)
+    assert report.states == {StateOrigin.CURRENT: 1}
+    assert report.known_since == BEGIN
+
+
+def test_a_reservation_of_another_flavor_is_a_disagreement_that_names_both() -> None:
+    one = workload("a", "q", 8, created=1_001)
+    report = followed(shadow(), [(1, one), (1.1, reserved(one, "g", 8, BEGIN + SECOND))])
+    (found,) = report.disagreements
+    assert (found.workload, found.queue, found.kind) == ("team/a", "q", DecisionKind.RESERVED)
+    assert found.expected == f"reserves quota: main×1 {GPU}=f"
+    assert found.actual == f"reserves quota: main×1 {GPU}=g"
+    assert found.cause is DisagreementCause.OTHER_FLAVORS
+    assert report.counts == AgreementCounts(decisions=1)
+    assert report.causes == {DisagreementCause.OTHER_FLAVORS: 1}
+
+
+def test_a_reservation_that_the_engine_refuses_is_a_disagreement_with_its_arithmetic() -> None:
+    one = workload("a", "q", pod_sets=(pods(1, 9),), created=1_001)
+    report = followed(shadow(), [(1, one), (1.1, reserved(one, "f", 9, BEGIN + SECOND))])
+    (found,) = report.disagreements
+    assert found.cause is DisagreementCause.NOT_RESERVED
+    assert "in flavor f" in found.expected
+    assert "maximum capacity (8)" in found.expected
+
+
+def test_a_refusal_of_a_workload_that_fits_is_a_disagreement() -> None:
+    one = workload("a", "q", 8, created=1_001)
+    report = followed(shadow(), [(1, one), (1.1, refused(one, "couldn't assign flavors to pod set main", BEGIN))])
+    assert [found.cause for found in report.disagreements] == [DisagreementCause.NOT_REFUSED]
+
+
+def test_a_decision_on_the_state_before_the_newest_change_agrees_with_that_state() -> None:
+    first = workload("first", "q", 16, created=1_001, pod_sets=(pods(2, 8),))
+    later = workload("later", "q", 16, created=1_001, priority=9, pod_sets=(pods(2, 8),))
+    only = queue("q", {"f": 16})
+    part = PodSetAssignment(name="main", flavors={GPU: "f"}, usage={GPU: 16}, count=2)
+    decided = conditions.reserve_quota(first, Admission(cluster_queue="q", pod_sets=(part,)), BEGIN + SECOND)
+    report = followed(shadow(only), [(1, first), (1.05, later), (1.1, decided)])
+    assert report.states == {StateOrigin.EARLIER: 1}
+    late = followed(shadow(only), [(1, first), (1.05, later), (2.2, decided)])
+    assert late.counts.disagreed + late.states.get(StateOrigin.QUEUES, 0) == 1
+    assert StateOrigin.EARLIER not in late.states
+
+
+def test_without_history_a_decision_that_nothing_explains_is_unknown() -> None:
+    old = refused(workload("old", "q", 20, created=900), "couldn't assign flavors to pod set main: 12", BEGIN - SECOND)
+    one = workload("a", "q", 8, created=1_001)
+    report = followed(shadow(old), [(1, one), (1.1, reserved(one, "g", 8, BEGIN + SECOND))])
+    assert report.counts == AgreementCounts(decisions=1, unknown=1)
+    assert (report.without_history, report.known_since) == (1, None)
+    assert report.disagreements == ()
+
+
+def test_the_agreement_is_that_of_the_known_decisions() -> None:
+    counts = AgreementCounts(decisions=10, agreed=6, unknown=2)
+    assert (counts.known, counts.disagreed, counts.agreement) == (8, 2, 0.75)
+    assert AgreementCounts().agreement == 1.0
+
+
+def replayed(name: str, config: KueueConfig) -> ShadowReport:
+    recording = ClusterRecording(LIVE / name)
+    subject = Shadow(config, recording.objects(), recording.begin)
+    for change in recording.changes():
+        subject.follow(change.event, change.time)
+    return subject.report
+
+
+@pytest.mark.skipif(not LIVE.is_dir(), reason="no recordings beside the project: they were not replayed")
+@pytest.mark.parametrize("name", ["classical.jsonl.gz", "fair.jsonl.gz"])
+def test_the_engine_agrees_with_the_recorded_kueue(name: str) -> None:
+    fair = ClusterRecording(LIVE / name).has_fair_sharing
+    assert fair == name.startswith("fair")
+    report = replayed(name, KueueConfig(fair_sharing=fair, wait_for_pods_ready=None))
+    assert report.counts.agreement >= 0.99
+    assert report.counts.unknown <= 0.1 * report.counts.decisions
+
+
+@pytest.mark.skipif(not LIVE.is_dir(), reason="no recordings beside the project: they were not replayed")
+def test_an_engine_with_another_configuration_does_not_agree() -> None:
+    report = replayed("classical.jsonl.gz", KueueConfig(fair_sharing=True, wait_for_pods_ready=None))
+    assert report.counts.agreement < 0.95
+    preempted = report.kinds[DecisionKind.PREEMPTED]
+    assert preempted.agreed < 0.75 * preempted.decisions
