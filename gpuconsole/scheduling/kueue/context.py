@@ -40,7 +40,7 @@ class SharedNominations:
     """Nominations that stay valid when usage changes, because their keys include it; shared by all forks.
 
     At most `MAX_ENTRIES`, then all are dropped; a change of quotas starts an empty one. Without them an hour ahead of a
-    what-if takes three times as long.
+    what-if takes four times as long.
     """
 
     __slots__ = ("_amounts", "_counted", "has_forks", "nominations")
