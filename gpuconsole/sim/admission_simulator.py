@@ -190,6 +190,25 @@ class AdmissionSimulator:
             self.requeue_inadmissible()
         return decided
 
+    def run_until_settled(self, most: int | None = None) -> Iterator[tuple[int, list[AdmissionDecision]]]:
+        """Run cycles, at most `most`, until another would change nothing; yield the number of each, and its decisions.
+
+        A requeue that is due then follows, and more cycles: Kueue batches events for one second before it requeues. As
+        in the simulation, the cycles of one moment are a microsecond apart.
+        """
+        start, cycle = self.now, 0
+        for is_requeue in (False, True):
+            if is_requeue:
+                if not self.session.has_requeue_due:
+                    return
+                self.session.requeue_inadmissible(start)
+            goes_on = True
+            while goes_on and self.session.has_heads and (most is None or cycle < most):
+                cycle += 1
+                decided = self.run_cycle(start + cycle - 1)
+                yield cycle, decided
+                goes_on = bool(apply_decisions.victims_of(decided)) or self.session.has_progressed
+
     def apply_decision(self, decision: AdmissionDecision) -> bool:
         """Apply one decision; return False for a refusal that repeats the workload's previous one."""
         match decision:

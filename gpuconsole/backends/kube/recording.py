@@ -28,7 +28,7 @@ _APIS = {"Job": ("batch", "v1"), "Namespace": ("", "v1"), "Node": ("", "v1"), "P
 """Group and version of the kinds that are not Kueue's."""
 
 
-class _Line(Struct):
+class _RecordedLine(Struct):
     """A line: a list of a kind, a watch event, or the end of a watch."""
 
     t: float = 0
@@ -139,9 +139,9 @@ class ClusterRecording:
             raise SourceError(str(self._path), f"object: {error}", number) from error
 
 
-def _lines(path: Path) -> Iterator[tuple[int, _Line]]:
+def _lines(path: Path) -> Iterator[tuple[int, _RecordedLine]]:
     """Yield the lines of a recording with their numbers, from 1."""
-    decoder = msgspec.json.Decoder(_Line)
+    decoder = msgspec.json.Decoder(_RecordedLine)
     try:
         with path.open("rb") as raw:
             compressed = raw.read(2) == b"\x1f\x8b"

@@ -26,7 +26,7 @@ from gpuconsole.model.clock import DAY, Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.devices import WHOLE_GPU
-from gpuconsole.model.events import Admit, Applied, Deleted, Evict, KeepWaiting, Preempt, Refuse
+from gpuconsole.model.events import AdmissionDecision, Admit, Applied, Deleted, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, QueueingStrategy
 from gpuconsole.model.snapshot import EMPTY, NO_ASSUMPTIONS, QueueAssumptions, Snapshot, change_events
@@ -232,37 +232,22 @@ class _Cycles:
         for refusal in session.rejected_claims():
             if simulator.apply_decision(refusal):
                 self._note(simulator.workloads[refusal.workload])
-        cycle = self._cycles(0)
-        if session.has_requeue_due:
-            # Kueue batches events for one second before it requeues; no cycle changes anything until then.
-            session.requeue_inadmissible(self._snapshot.time)
-            self._cycles(cycle)
+        for cycle, decided in simulator.run_until_settled():
+            self._note_decisions(cycle, decided)
         self._see_obstacles()
         return self._outcome
 
-    def _cycles(self, cycle: int) -> int:
-        """Run cycles until another would change nothing; returns the number of the last one."""
-        session, goes_on = self._simulator.session, True
-        while goes_on and session.has_heads:
-            cycle += 1
-            goes_on = self._cycle(cycle) or session.has_progressed
-        return cycle
-
-    def _cycle(self, number: int) -> bool:
-        """Run one cycle; True if a workload was evicted, so that the next cycle can decide differently."""
-        # As in the simulation, the cycles of one moment are a microsecond apart.
-        decided = self._simulator.run_cycle(self._snapshot.time + number - 1)
+    def _note_decisions(self, cycle: int, decided: Sequence[AdmissionDecision]) -> None:
         for decision in decided:
             match decision:
                 case Admit():
-                    self._note_reservation(decision, number)
+                    self._note_reservation(decision, cycle)
                 case Refuse():
                     self._note(self._simulator.workloads[decision.workload])
                 case Preempt() | Evict() | KeepWaiting():
                     pass
         victims = apply_decisions.victims_of(decided)
         self._outcome.preempted += (victim for victim in victims if isinstance(victim, Preempt))
-        return bool(victims)
 
     def _note_reservation(self, decision: Admit, cycle: int) -> None:
         """Record a reservation; a second pass for a workload that has quota is none."""

@@ -19,23 +19,26 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import chain, islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, assert_never
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gpuconsole.insight.forecast.forecast import assigned, possible_scheduler_states
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time
-from gpuconsole.model.events import Admit, Applied, Deleted, Evict, Preempt, Refuse
+from gpuconsole.model.events import AdmissionDecision, Admit, Applied, Deleted, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.objects import TABLES, Object
+from gpuconsole.model.snapshot import TableView
+from gpuconsole.model.state import ObjectTable
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue import apply_decisions, conditions
+from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
 from gpuconsole.scheduling.kueue.conditions import EVICTED, NODE_FAILURES, PREEMPTED, QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.messages import preemptor_uid, rule_in
 from gpuconsole.scheduling.kueue.observation import Observation
+from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
+from gpuconsole.sim.admission_simulator import AdmissionSimulator
 
 WINDOW: Span = SECOND
 """How far back the states are searched: the longest time that a cycle and its writes take on a busy API server."""
@@ -180,7 +183,9 @@ class Shadow:
         self.config = config
         self._observation = Observation(KueueSession(config))
         self._states = _RecentStates()
-        self._workloads: dict[str, Workload] = {}
+        self._workloads = ObjectTable()
+        self._changes = 0
+        """Number of changes so far."""
         self._predictions: dict[tuple[int, StateOrigin], _Prediction] = {}
         """Predictions of the last second, by the number of changes before the state."""
         self._budget = _SearchBudget(now)
@@ -193,9 +198,9 @@ class Shadow:
         self._causes: Counter[DisagreementCause] = Counter()
         self._disagreements: deque[ShadowDisagreement] = deque(maxlen=KEPT)
         for obj in objects:
-            if isinstance(obj, Workload):
-                self._workloads[obj.key] = obj
-            self._observation.apply(Applied(now, obj), now)
+            event = Applied(now, obj)
+            _store(self._workloads, event)
+            self._observation.apply(event, now)
         self._observation.update_queues(now)
         self._without_history = self._trees_with_inadmissible()
         self._known_since: Time | None = None if self._without_history else now
@@ -203,7 +208,7 @@ class Shadow:
     def _trees_with_inadmissible(self) -> set[str]:
         """Return the trees with workloads that Kueue refused before the shadow began."""
         session = self._observation.session
-        refused = (one for one in self._workloads.values() if _is_refused(one))
+        refused = (one for one in self._workloads.all() if _is_refused(one))
         return {tree for one in refused if (tree := session.tree_name(one.local_queue))}
 
     @property
@@ -227,27 +232,25 @@ class Shadow:
     def follow(self, event: Applied | Deleted, now: Time) -> None:
         """Check the decisions that a change shows, and apply it. `now` is when it was observed."""
         now = self._now = max(now, self._now)
-        known = self._workloads.get(event.key) if event.table == TABLES[Workload] else None
+        known: Workload | None = self._workloads.get(event.key) if event.table == TABLES[Workload] else None
         decided: list[ObservedDecision] = []
         if isinstance(event, Applied) and isinstance(event.object, Workload):
             decided = list(_decisions(known, event.object))
         for decision in decided:
             self._check(decision, now)
-        self._states.note(self._observation, event, now, changes_state=_changes_state(known, event))
+        self._states.note(self._current(now), event, changes_state=_changes_state(known, event))
         self._follow(event, now)
         if self._without_history:
             self._without_history -= self._observation.requeued_trees
             if not self._without_history:
                 self._known_since = now
 
+    def _current(self, now: Time) -> "_PastState":
+        return _PastState(self._changes, now, self._observation, self._workloads.freeze())
+
     def _follow(self, event: Applied | Deleted, now: Time) -> None:
-        match event:
-            case Applied(_, Workload() as workload):
-                self._workloads[workload.key] = workload
-            case Deleted(_, "workloads", key):
-                self._workloads.pop(key, None)
-            case _:
-                pass
+        _store(self._workloads, event)
+        self._changes += 1
         self._observation.follow(event, now)
         session = self._observation.session
         if session.next_sample is not None and session.next_sample <= now:
@@ -270,7 +273,7 @@ class Shadow:
         self._hours[now // HOUR] = self._hours.get(now // HOUR, AgreementCounts()) + counts
 
     def _is_without_history(self, workload: str) -> bool:
-        known = self._workloads.get(workload)
+        known: Workload | None = self._workloads.get(workload)
         return known is not None and self._observation.session.tree_name(known.local_queue) in self._without_history
 
     def _explain(self, decision: ObservedDecision, now: Time) -> StateOrigin | None:
@@ -281,7 +284,7 @@ class Shadow:
                 return origin
         if decision.kind is DecisionKind.PENDING and self._is_obstacle(decision):
             return StateOrigin.CURRENT
-        states = [_PastState(self._states.changes, now, self._observation)]
+        states = [self._current(now)]
         if decision in self._predicted(states[0], StateOrigin.CURRENT).decisions:
             return StateOrigin.CURRENT
         self._budget.refill(now)
@@ -316,13 +319,13 @@ class Shadow:
         state.observation.requeue_ended_batches(fork, state.time)
         if requeued:
             fork.requeue_all_inadmissible(state.time)
-        made = self._predictions[state.changes, origin] = _Prediction(fork, state.time)
+        made = self._predictions[state.changes, origin] = _Prediction(fork, state.time, state.workloads)
         return made
 
     def _with_possible_queues(self, state: "_PastState", workload: str, other: str) -> Iterator["_Prediction"]:
         session = state.observation.session
         for possible in possible_scheduler_states(session, workload, other):
-            yield _Prediction(possible, state.time)
+            yield _Prediction(possible, state.time, state.workloads)
 
     def _subjects(self, decision: ObservedDecision) -> tuple[str, str]:
         """Return the workload that the scheduler tried for this decision, and its victim; empty if there is none."""
@@ -331,11 +334,12 @@ class Shadow:
         return self._key_of(decision.outcome[0]), decision.workload
 
     def _key_of(self, uid: str) -> str:
-        return next((key for key, workload in self._workloads.items() if workload.uid == uid), "") if uid else ""
+        return next((one.key for one in self._workloads.all() if one.uid == uid), "") if uid else ""
 
     def _is_obstacle(self, decision: ObservedDecision) -> bool:
         """True if Kueue's workload controller, not its scheduler, writes this condition on the current state."""
-        session, workload = self._observation.session, self._workloads.get(decision.workload)
+        session = self._observation.session
+        workload: Workload | None = self._workloads.get(decision.workload)
         if workload is None or workload.reserved or workload.finished:
             return False
         reason, message = inadmissible_reason(workload, session.look_up_queues(workload), session.config)
@@ -344,10 +348,9 @@ class Shadow:
         return bool(message) and decision.outcome == _refusal(written.condition(QUOTA_RESERVED))
 
     def _disagreement(self, decision: ObservedDecision, now: Time) -> ShadowDisagreement:
-        state = _PastState(self._states.changes, now, self._observation)
-        own = self._predicted(state, StateOrigin.CURRENT).of(decision.workload)
+        own = self._predicted(self._current(now), StateOrigin.CURRENT).of(decision.workload)
         expected = next((one for one in own if one.kind is decision.kind), own[0] if own else None)
-        workload = self._workloads.get(decision.workload)
+        workload: Workload | None = self._workloads.get(decision.workload)
         session = self._observation.session
         return ShadowDisagreement(
             time=now,
@@ -490,6 +493,7 @@ class _PastState(NamedTuple):
     """Number of changes before it, which identifies it."""
     time: Time
     observation: Observation
+    workloads: TableView[Workload]
 
 
 class _Checkpoint(NamedTuple):
@@ -503,18 +507,16 @@ class _RecentStates:
     """The states of the last second: copies, and the changes between them. Mutates by `note`."""
 
     def __init__(self) -> None:
-        self.changes = 0
-        """Number of changes so far."""
         self._checkpoints: deque[_Checkpoint] = deque()
 
-    def note(self, observation: Observation, event: Applied | Deleted, now: Time, *, changes_state: bool) -> None:
-        """Remember a change before it is applied to `observation`."""
+    def note(self, state: _PastState, event: Applied | Deleted, *, changes_state: bool) -> None:
+        """Remember a change before it is applied to the current state."""
+        now = state.time
         while len(self._checkpoints) > 1 and now - self._checkpoints[1].state.time > WINDOW:
             self._checkpoints.popleft()
         if not self._checkpoints or (changes_state and now - self._checkpoints[-1].state.time >= CHECKPOINT):
-            self._checkpoints.append(_Checkpoint(_PastState(self.changes, now, observation.fork()), []))
+            self._checkpoints.append(_Checkpoint(state._replace(observation=state.observation.fork()), []))
         self._checkpoints[-1].events.append((now, event, changes_state))
-        self.changes += 1
 
     def newest_first(self, now: Time) -> Iterator[_PastState]:
         """Yield the states before each decisive change of the last second, newest first."""
@@ -523,73 +525,60 @@ class _RecentStates:
 
 
 def _replayed(checkpoint: _Checkpoint) -> Iterator[_PastState]:
-    observation, changes = checkpoint.state.observation.fork(), checkpoint.state.changes
+    state = checkpoint.state
+    observation, changes, workloads = state.observation.fork(), state.changes, ObjectTable.of(state.workloads)
     for time, event, changes_state in checkpoint.events:
         if changes_state:
-            yield _PastState(changes, time, observation.fork())
+            yield _PastState(changes, time, observation.fork(), workloads.freeze())
         observation.follow(event, time)
+        _store(workloads, event)
         changes += 1
+
+
+def _store(workloads: ObjectTable, event: Applied | Deleted) -> None:
+    """Apply an event to a table of workloads, if it is about one."""
+    match event:
+        case Applied(_, Workload() as workload):
+            workloads.put(workload.key, workload)
+        case Deleted(_, "workloads", key):
+            workloads.drop(key)
+        case _:
+            pass
 
 
 class _Prediction:
     """What the engine decides on one state, cycle after cycle, until another cycle would change nothing."""
 
-    def __init__(self, session: KueueSession, now: Time) -> None:
-        """Run the cycles in `session`, a fork that is not used for anything else."""
+    def __init__(self, session: KueueSession, now: Time, workloads: TableView[Workload]) -> None:
+        """Run the cycles in `session`, a fork that is not used for anything else; `workloads` are those it has."""
         self.time = now
-        self.decisions: dict[ObservedDecision, int] = {}
-        """Decision → number of the first cycle that takes it, from 1."""
-        self._session = session
-        cycle = self._run(0)
-        if session.has_requeue_due:
-            # Kueue requeues a second after an event; no cycle changes anything until then.
-            session.requeue_inadmissible(now)
-            self._run(cycle)
+        self.decisions: dict[ObservedDecision, None] = {}
+        """The decisions, in their order."""
+        self._simulator = AdmissionSimulator(
+            session, now, workloads, victims_keep_quota=True, requeues_at_once=False, report=ReportRefusals.EVERY
+        )
+        for _, decided in self._simulator.run_until_settled(MOST_CYCLES):
+            self.decisions.update(dict.fromkeys(filter(None, map(self._comparable, decided))))
 
     def of(self, workload: str) -> list[ObservedDecision]:
         """Return the decisions about a workload, in their order."""
         return [decision for decision in self.decisions if decision.workload == workload]
 
-    def _run(self, cycle: int) -> int:
-        goes_on = True
-        while goes_on and self._session.has_heads and cycle < MOST_CYCLES:
-            cycle += 1
-            goes_on = self._cycle(cycle) or self._session.has_progressed
-        return cycle
-
-    def _cycle(self, number: int) -> bool:
-        """Run a cycle and apply its decisions; True if a workload was evicted."""
-        session, now = self._session, self.time + number - 1
-        granular = session.config.has_granular_reasons
-        decided = session.run_cycle(now)
-        for decision in decided:
-            workload = session.workload(decision.workload)
-            if workload is None:
-                continue
-            if isinstance(decision, Admit):
-                self._note(DecisionKind.RESERVED, workload, assigned(decision.admission), number)
-                reserved = apply_decisions.with_reservation(workload, decision, None, now)
-                session.apply(conditions.sync_admitted(reserved, now, granular=granular), now)
-            elif isinstance(decision, Refuse):
-                refused = conditions.apply_refusal(workload, decision, now, granular=granular)
-                self._note(DecisionKind.PENDING, workload, _refusal(refused.condition(QUOTA_RESERVED)), number)
-                if refused is not workload:
-                    session.apply(replace(refused, inadmissible=session.is_inadmissible(workload.key)), now)
-        return any([self._evict(victim, number, now) for victim in apply_decisions.victims_of(decided)])
-
-    def _evict(self, decision: Preempt | Evict, number: int, now: Time) -> bool:
-        session = self._session
-        victim = session.workload(decision.workload)
-        if victim is None or not victim.reserved or victim.is_true(EVICTED):
-            return False
-        if isinstance(decision, Preempt):
-            by = session.workload(decision.by)
-            outcome = (by.uid if by is not None else "", decision.rule.value)
-            self._note(DecisionKind.PREEMPTED, victim, outcome, number)
-        else:
-            self._note(DecisionKind.EVICTED, victim, (decision.reason, decision.message), number)
-        session.apply(apply_decisions.with_eviction(victim, decision, now), now)
-        return True
-
-    def _note(self, kind: DecisionKind, workload: Workload, outcome: tuple[str, ...], cycle: int) -> None:
-        self.decisions.setdefault(ObservedDecision(kind, workload.key, outcome), cycle)
+    def _comparable(self, decision: AdmissionDecision) -> ObservedDecision | None:
+        match decision:
+            case Admit():
+                return ObservedDecision(DecisionKind.RESERVED, decision.workload, assigned(decision.admission))
+            case Refuse():
+                # With granular reasons Kueue writes another reason than the scheduler decides on.
+                written = self._simulator.workloads[decision.workload].condition(QUOTA_RESERVED)
+                return ObservedDecision(DecisionKind.PENDING, decision.workload, _refusal(written))
+            case Preempt():
+                by = self._simulator.workloads.get(decision.by)
+                outcome = (by.uid if by is not None else "", decision.rule.value)
+                return ObservedDecision(DecisionKind.PREEMPTED, decision.workload, outcome)
+            case Evict():
+                return ObservedDecision(DecisionKind.EVICTED, decision.workload, (decision.reason, decision.message))
+            case KeepWaiting():
+                return None
+            case _:
+                assert_never(decision)
