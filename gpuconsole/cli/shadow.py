@@ -16,42 +16,20 @@ from gpuconsole.cli.simulate import Duration
 from gpuconsole.config import Config
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.data_gaps import missing_for_admission
-from gpuconsole.insight.forecast.shadow import (
-    DisagreementCause,
-    Shadow,
-    ShadowDisagreement,
-    ShadowReport,
-    StateOrigin,
-)
-from gpuconsole.insight.tables import counted, seconds, table_of, text_lines
+from gpuconsole.insight.forecast.agreement import DisagreementCause, ShadowDisagreement, ShadowReport, StateOrigin
+from gpuconsole.insight.forecast.shadow import Shadow
 from gpuconsole.model.clock import SECOND, Span, format_span, format_time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.ui.names import called, named
+from gpuconsole.ui.answers.cluster_reports import lines_of
+from gpuconsole.ui.answers.shadow import shadow_parts
 
 VERSION = 1
 """Version of the JSON document."""
 POLL = 0.02
 """Seconds between two polls of a live cluster for watch events."""
-STATES = {
-    StateOrigin.CURRENT: "on the state just before the decision",
-    StateOrigin.EARLIER: "on a state of the last second: Kueue had not read the newest changes yet",
-    StateOrigin.REQUEUED: "if the inadmissible workloads had been requeued by then",
-    StateOrigin.QUEUES: "if only this workload was active, or its search resumed at another flavor",
-}
-"""State on which the engine agrees → its explanation in the text output."""
-CAUSES = {
-    DisagreementCause.OTHER_FLAVORS: "both reserve quota, for other flavors or another number of pods",
-    DisagreementCause.NOT_RESERVED: "Kueue reserved quota, the engine refuses",
-    DisagreementCause.NOT_REFUSED: "Kueue refused, the engine reserves quota",
-    DisagreementCause.OTHER_MESSAGE: "both refuse, with other reasons or amounts",
-    DisagreementCause.OTHER_PREEMPTOR: "both preempt, for another preemptor or by another rule",
-    DisagreementCause.NOT_PREEMPTED: "Kueue evicted, the engine does not",
-    DisagreementCause.NOT_TRIED: "the engine's cycles do not come to the workload",
-}
-"""Cause of a disagreement → its explanation in the text output."""
 
 
 class _Shadowed(Struct, frozen=True, kw_only=True):
@@ -183,40 +161,7 @@ def _disagreement(one: ShadowDisagreement) -> dict[str, Any]:
 
 
 def _lines(found: _Shadowed) -> Iterator[str]:
-    report, counts = found.report, found.report.counts
-    if not counts.decisions:
-        yield "no Kueue decisions to compare"
-    else:
-        yield (
-            f"{counted(counts.decisions, 'Kueue decision')} in {format_span(report.until - report.since)}:"
-            f" the engine agrees with {counts.agreed:,} of {counts.known:,} known ones ({counts.agreement:.1%}),"
-            f" {counts.unknown:,} unknown"
-        )
-        yield ""
-        yield from text_lines(
-            table_of(
-                ("DECISION", "DECISIONS", "AGREED", "UNKNOWN"),
-                [(kind.value, one.decisions, one.agreed, one.unknown) for kind, one in sorted(report.kinds.items())],
-            )
-        )
-        yield ""
-        yield from text_lines(
-            table_of(
-                ("COUNT", "RESULT", "MEANS"),
-                [
-                    *((report.states.get(one, 0), f"agreed, {one.value}", means) for one, means in STATES.items()),
-                    *((number, cause.value, CAUSES[cause]) for cause, number in sorted(report.causes.items())),
-                ],
-            )
-        )
-    if report.known_since is None:
-        yield ""
-        yield f"Unknown until {counted(report.without_history, 'cohort tree')} with inadmissible workloads is requeued"
-    for one in report.disagreements:
-        yield ""
-        yield f"{seconds(one.time)}  {called(one.workload)}  {one.cause.value}"
-        yield f"  engine: {named(one.expected)}"
-        yield f"  Kueue:  {named(one.actual)}"
+    yield from lines_of(shadow_parts(found.report))
     for sentence in (*found.origin.assumed, *found.missing):
         yield ""
         yield sentence

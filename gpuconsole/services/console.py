@@ -32,6 +32,7 @@ from gpuconsole.backends.base import (
 from gpuconsole.backends.guard import AuditEntry, Guard
 from gpuconsole.errors import HistoryError, NotSupportedError
 from gpuconsole.insight.cost.allocation import DEFAULT_LABELS, CostHour, CostLabels
+from gpuconsole.insight.forecast.agreement import NO_COMPARISON
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.forecast import Forecast
 from gpuconsole.insight.health.engines import EnginesInForce, KueueProblem, sharing
@@ -54,6 +55,7 @@ from gpuconsole.services.analysis import AnalysisService, EstimateService
 from gpuconsole.services.forecasting import ForecastService
 from gpuconsole.services.forwards import Forwards
 from gpuconsole.services.recording import HistoryPipeline
+from gpuconsole.services.shadow import ShadowService
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.services.time_travel import TRAVELLING, PastBackend, RecordedCluster, TimeTravel
 from gpuconsole.sim.policy import SimPolicy
@@ -267,6 +269,8 @@ class Console:
             ForecastService(self._live, worker, recorder) if self._live is not None and forecasts else None
         )
         """Forecasts of a live cluster; None for simulations, which need none, and without `forecasts`."""
+        self.shadow = ShadowService(self._live, worker) if self._live is not None and worker and forecasts else None
+        """Checks Kueue's decisions in a live cluster; None for simulations, and without a worker or forecasts."""
         self._estimates = EstimateService(recorder, about.source if self._live is not None else "")
         self._stopped = False
         self._began_recording = False
@@ -365,6 +369,7 @@ class Console:
             loading=renewed is None or (sight is not None and sight.loading),
             sight=sight,
             kueue=self._kueue_problems(sight) if past is None else (),
+            agreement=self.shadow.last_day if self.shadow is not None and past is None else NO_COMPARISON,
             stalled=self._loop.stalled,
             worker=self._worker_status(),
             history=self._unsaved(),
@@ -383,6 +388,8 @@ class Console:
         """Start the clock, by a timer in another thread."""
         if self.forecaster is not None:
             self.forecaster.start()
+        if self.shadow is not None:
+            self.shadow.start()
         self._loop.start(self._recorder.prune if self._recorder is not None else None)
 
     def stop(self) -> None:
@@ -393,6 +400,8 @@ class Console:
         self.forwards.close()
         if self.forecaster is not None:
             self.forecaster.stop()
+        if self.shadow is not None:
+            self.shadow.stop()
         if self._recorder is not None:
             self._recorder.stop_pruning()
         self._loop.stop()
@@ -610,6 +619,8 @@ class Console:
         self._estimates.see(snapshot)
         if self.forecaster is not None:
             self.forecaster.changed(snapshot)
+        if self.shadow is not None:
+            self.shadow.published(snapshot)
         if self._past is None:
             self._show(snapshot)
 
@@ -633,6 +644,8 @@ class Console:
     def _observed(self, events: Sequence[Event], now: Time, seen: Visibility) -> None:
         if self._pipeline is not None:
             self._pipeline.add(events, now, seen)
+        if self.shadow is not None:
+            self.shadow.observe(events)
 
     def _recorded(self, lines: Sequence[HistoryEvent]) -> None:
         if not self._began_recording:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from gpuconsole.backends.base import ClusterHealth as ClusterHealth
 from gpuconsole.backends.base import Missing as Missing
+from gpuconsole.insight.forecast.agreement import NO_COMPARISON, AgreementCounts
 from gpuconsole.insight.health.engines import EnginesInForce, KueueProblem
 from gpuconsole.model.clock import Span, Time
 
@@ -66,6 +67,8 @@ class ConsoleStatus(Struct, frozen=True, kw_only=True):
     """Why nothing may be changed; empty where things may."""
     kueue: tuple[KueueProblem, ...] = ()
     """Problems of Kueue; only on a live cluster."""
+    agreement: AgreementCounts = NO_COMPARISON
+    """Kueue's decisions of the last 24 hours that the engine was compared with; only on a live cluster."""
     sight: ClusterHealth | None = None
     """Connection to a live cluster and completeness of its data; None for simulations and recordings."""
 

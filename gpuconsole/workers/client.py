@@ -10,21 +10,24 @@ import logging
 import multiprocessing
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 import msgspec
 from msgspec.structs import replace
 
 from gpuconsole.errors import WorkerError
+from gpuconsole.insight.forecast.agreement import ShadowReport
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.forecast import Forecast
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.cooperative import Progress
+from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot, change_events
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.process import serve
@@ -37,16 +40,19 @@ from gpuconsole.workers.protocol import (
     Arguments,
     AskForecast,
     Begin,
+    BeginShadow,
     Carried,
     Done,
     Expect,
     Failed,
+    FollowChanges,
     ForecastReply,
     NextPiece,
     Question,
     ReplaySteps,
     Reply,
     Request,
+    ShadowReply,
     T,
     UpdateSnapshot,
     estimate_outlook,
@@ -87,6 +93,9 @@ class PriorityLock:
 LOG = logging.getLogger(__name__)
 AT_ONCE = 500
 """Events encoded before other threads get a turn, which takes some milliseconds."""
+_Asked: TypeAlias = Question | NextPiece | AskForecast | Expect | BeginShadow | FollowChanges
+FOLLOWED = frozenset(TABLES.values()) - {"telemetry", "jobs", "pod_groups", "kai_pod_groups"}
+"""Tables whose changes the shadow of a live cluster follows."""
 UNDECIDED = "telemetry"
 """The table that is not sent to the worker: telemetry changes all the time, and no decision depends on it."""
 _NUMBERS = count(1)
@@ -238,17 +247,29 @@ class Worker:
         assert isinstance(reply, ForecastReply)
         return reply.forecast, reply.said
 
+    def begin_shadow(self, cluster: Snapshot, policy: SimPolicy) -> None:
+        """Begin to check the decisions of a live cluster's Kueue, from this Snapshot. Raises WorkerError."""
+        events = [event for event in change_events(EMPTY, cluster, without=UNDECIDED) if event.table in FOLLOWED]
+        parts = tuple(ENCODER.encode(events[first : first + AT_ONCE]) for first in range(0, len(events), AT_ONCE))
+        self._reply(BeginShadow(cluster.time, parts, msgspec.json.encode(policy)), None)
+
+    def follow(self, changes: Sequence[Applied | Deleted]) -> ShadowReport:
+        """Check the decisions that changes show; return what was found since `begin_shadow`. Raises WorkerError."""
+        reply = self._answer(FollowChanges(ENCODER.encode(changes)), None)
+        assert isinstance(reply, ShadowReply)
+        return reply.report
+
     def expect(self, seen: ObservedCluster) -> None:
         """Send the newest state of a cluster, because a question about it is likely to follow. Raises WorkerError."""
         self._reply(Expect(), seen)
 
     def _answer(
-        self, request: Question | NextPiece | AskForecast, seen: ObservedCluster | None
-    ) -> AnswerPiece | ForecastReply:
+        self, request: Question | NextPiece | AskForecast | FollowChanges, seen: ObservedCluster | None
+    ) -> AnswerPiece | ForecastReply | ShadowReply:
         """Send a request about `seen` (None: the replicated simulation) and wait for its result. Raises WorkerError."""
         reply = self._reply(request, seen)
         match reply:
-            case AnswerPiece() | ForecastReply():
+            case AnswerPiece() | ForecastReply() | ShadowReply():
                 return reply
             case Failed(problem):
                 raise WorkerError(problem)
@@ -257,7 +278,7 @@ class Worker:
             case _:
                 assert_never(reply)
 
-    def _reply(self, request: Question | NextPiece | AskForecast | Expect, seen: ObservedCluster | None) -> Reply:
+    def _reply(self, request: _Asked, seen: ObservedCluster | None) -> Reply:
         """Send the changes of the cluster, then the question."""
         with self._talking:
             if self.lost:
@@ -304,7 +325,7 @@ class Worker:
         if news is not None:
             self._send(news)
 
-    def _ask(self, question: Question | NextPiece | AskForecast | Expect) -> Reply:
+    def _ask(self, question: _Asked) -> Reply:
         self._settle()
         if isinstance(question, Question) and not question.seen:
             news = self._news()

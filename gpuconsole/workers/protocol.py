@@ -19,6 +19,7 @@ from typing import (
 import msgspec
 from msgspec import Struct
 
+from gpuconsole.insight.forecast.agreement import ShadowReport
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.estimates import StartEstimates, start_estimate_steps
 from gpuconsole.insight.forecast.forecast import Forecast, WorkloadOutlook, outlook_steps
@@ -114,6 +115,23 @@ class AskForecast(Struct, frozen=True, tag=True):
     """Why objects that decisions depend on are not visible, as sentences."""
 
 
+class BeginShadow(Struct, frozen=True, tag=True):
+    """Begin to check Kueue's decisions: with the objects of the cluster at this time."""
+
+    time: Time
+    objects: tuple[bytes, ...]
+    """Encoded events that create the objects, in chunks."""
+    policy: bytes
+    """The scheduler settings (SimPolicy) as JSON."""
+
+
+class FollowChanges(Struct, frozen=True, tag=True):
+    """Check the decisions that these changes show, and return what was found since the begin."""
+
+    changes: bytes
+    """Encoded events, in their order."""
+
+
 class Expect(Struct, frozen=True, tag=True):
     """Prepare for a question about the cluster of the last UpdateSnapshot."""
 
@@ -142,14 +160,22 @@ class ForecastReply(Struct, frozen=True, tag=True):
     said: ForecastDifferences
 
 
+class ShadowReply(Struct, frozen=True, tag=True):
+    """What the shadow of the live cluster has found."""
+
+    report: ShadowReport
+
+
 class Failed(Struct, frozen=True, tag=True):
     """An error, as text."""
 
     problem: str
 
 
-Request = Union[Begin, ReplaySteps, UpdateSnapshot, Expect, Question, NextPiece, AskForecast]
-Reply = Union[Done, AnswerPiece, ForecastReply, Failed]
+Request = Union[
+    Begin, ReplaySteps, UpdateSnapshot, Expect, Question, NextPiece, AskForecast, BeginShadow, FollowChanges
+]
+Reply = Union[Done, AnswerPiece, ForecastReply, ShadowReply, Failed]
 
 ENCODER = msgspec.msgpack.Encoder()
 REQUESTS = msgspec.msgpack.Decoder(Request)

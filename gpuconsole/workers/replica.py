@@ -13,10 +13,11 @@ import msgspec
 from gpuconsole.backends.simulated import digest
 from gpuconsole.insight.forecast.backtest import ForecastChecker, ForecastDifferences
 from gpuconsole.insight.forecast.forecast import Forecast
+from gpuconsole.insight.forecast.shadow import Shadow
 from gpuconsole.insight.whatif.whatif import prepare
 from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.cooperative import Progress, Steps, run_to_end
-from gpuconsole.model.events import Applied, Event
+from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import TABLES, intern
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.state import ClusterState
@@ -34,15 +35,18 @@ from gpuconsole.workers.protocol import (
     AnswerPiece,
     AskForecast,
     Begin,
+    BeginShadow,
     Done,
     Expect,
     Failed,
+    FollowChanges,
     ForecastReply,
     NextPiece,
     Question,
     ReplaySteps,
     Reply,
     Request,
+    ShadowReply,
     UpdateSnapshot,
     find_plan,
     simulated_cluster,
@@ -222,6 +226,14 @@ def _shared(event: Event) -> Event:
     return Applied(event.time, intern(event.object)) if isinstance(event, Applied) else event
 
 
+def _begin_shadow(request: BeginShadow) -> Shadow | None:
+    """Return a shadow of the cluster; None without a Kueue."""
+    config = msgspec.json.decode(request.policy, type=SimPolicy).kueue
+    events = [_shared(event) for part in request.objects for event in NEWS.decode(part)]
+    objects = [event.object for event in events if isinstance(event, Applied)]
+    return Shadow(config, objects, request.time) if config is not None else None
+
+
 LOG = logging.getLogger(__name__)
 
 
@@ -260,6 +272,7 @@ class RequestHandler:
     def __init__(self) -> None:
         self._replica: Replica | None = None
         self._mirror = LiveReplica()
+        self._shadow: Shadow | None = None
         self._trials: dict[str, tuple[int, Iterator[Progress[Any]]]] = {}
         """Name of an analysis → number and remaining results of the last question, computed in forks of its own."""
 
@@ -292,6 +305,11 @@ class RequestHandler:
                 return ForecastReply(*self._mirror.look(request.assumed, request.unseen))
             case NextPiece():
                 return self._go_on(request.number)
+            case BeginShadow():
+                self._shadow = _begin_shadow(request)
+                return Done()
+            case FollowChanges():
+                return self._follow(request)
             case Expect():
                 self._mirror.expect()
                 return Done()
@@ -310,6 +328,14 @@ class RequestHandler:
                 return self._begun(request, simulated_cluster(simulation, fork_future))
             case _:
                 assert_never(request)
+
+    def _follow(self, request: FollowChanges) -> Reply:
+        if self._shadow is None:
+            return Failed("the shadow has not begun")
+        for event in map(_shared, NEWS.decode(request.changes)):
+            if isinstance(event, Applied | Deleted):
+                self._shadow.follow(event, event.time)
+        return ShadowReply(self._shadow.report)
 
     def _begun(self, question: Question, cluster: AnalysedCluster) -> Reply:
         codec = ANALYSES[question.analysis]

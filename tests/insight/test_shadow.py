@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from gpuconsole.backends.kube.recording import ClusterRecording
-from gpuconsole.insight.forecast.shadow import (
+from gpuconsole.insight.forecast.agreement import (
     AgreementCounts,
     DecisionKind,
     DisagreementCause,
-    Shadow,
     ShadowReport,
     StateOrigin,
 )
+from gpuconsole.insight.forecast.shadow import Shadow
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Namespace
 from gpuconsole.model.events import Applied
@@ -117,7 +117,10 @@ def test_without_history_a_decision_that_nothing_explains_is_unknown() -> None:
 def test_the_agreement_is_that_of_the_known_decisions() -> None:
     counts = AgreementCounts(decisions=10, agreed=6, unknown=2)
     assert (counts.known, counts.disagreed, counts.agreement) == (8, 2, 0.75)
+    assert (str(counts), counts.is_good) == ("75.0%", False)
     assert AgreementCounts().agreement == 1.0
+    almost = AgreementCounts(decisions=10_000, agreed=9_999)
+    assert (str(almost), almost.is_good) == ("99.9%", True)
 
 
 def replayed(name: str, config: KueueConfig) -> ShadowReport:

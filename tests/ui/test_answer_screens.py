@@ -5,17 +5,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.insight.forecast.agreement import (
+    AgreementCounts,
+    DecisionKind,
+    DisagreementCause,
+    ShadowDisagreement,
+    ShadowReport,
+    StateOrigin,
+)
 from gpuconsole.services.console import Console
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.ui.answers.cluster_reports import AnswerTable, Row
+from gpuconsole.ui.answers.shadow import shadow_parts
 from gpuconsole.ui.screens.answers import SCREENS, AnswerScreen, report_screen, share_height
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.widgets.grid import Grid
 from tests.support.console_clusters import NOW, busy_org, org_cohort, simulated
 from tests.support.console_stage import SIZES, staged
 
-KEYS = {"ledger": "b", "slots": "F", "shares": "f", "antipatterns": "L", "risk": "K", "drills": "T"}
+KEYS = {"ledger": "b", "slots": "F", "shares": "f", "antipatterns": "L", "risk": "K", "shadow": "V", "drills": "T"}
 TEXTS = ("ledger", "slots", "shares", "antipatterns")
 
 
@@ -51,6 +60,45 @@ async def test_the_title_of_an_answer_is_whole_beside_its_age_in_the_smallest_te
         await stage.settle()
         (summary,) = (line for line in stage.lines if "as of " in line)
         assert "…" not in summary
+
+
+async def test_the_agreement_with_kueue_lists_both_decisions_of_each_disagreement() -> None:
+    found = ShadowDisagreement(
+        time=NOW,
+        workload="prod/waits",
+        queue="cq-prod",
+        kind=DecisionKind.RESERVED,
+        expected="reserves quota: main×1 nvidia.com/gpu=a100",
+        actual="reserves quota: main×1 nvidia.com/gpu=h100",
+        cause=DisagreementCause.OTHER_FLAVORS,
+    )
+    counts = AgreementCounts(decisions=40, agreed=39)
+    report = ShadowReport(
+        since=NOW - 60_000_000,
+        until=NOW,
+        counts=counts,
+        kinds={DecisionKind.RESERVED: counts},
+        states={StateOrigin.CURRENT: 39},
+        causes={DisagreementCause.OTHER_FLAVORS: 1},
+        disagreements=(found,),
+        known_since=NOW,
+    )
+    screen = report_screen("shadow", "Agreement", lambda asked: shadow_parts(report))
+    async with staged(simulated(org_cohort()), (160, 50)) as stage:
+        stage.app.push_screen(screen)
+        await stage.settle()
+        assert "40 Kueue decisions in 1m: the engine agrees with 39 of 40 known ones (97.5%), 0 unknown" in stage.text
+        assert "engine: reserves quota: main×1 nvidia.com/gpu=a100" in stage.text
+        await stage.press("tab", "tab")
+        await stage.settle()
+        assert "Kueue: reserves quota: main×1 nvidia.com/gpu=h100" in stage.text
+
+
+async def test_without_a_live_cluster_there_is_no_agreement_and_the_screen_says_why() -> None:
+    async with staged(simulated(org_cohort())) as stage:
+        await stage.press(":", *"shadow", "enter")
+        await stage.settle()
+        assert "no comparison: it needs a live cluster with Kueue, and the worker process" in stage.text
 
 
 async def test_a_screen_that_needs_the_key_itself_keeps_it_and_the_command_line_opens_the_answer() -> None:

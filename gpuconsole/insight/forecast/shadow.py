@@ -3,7 +3,7 @@
 The shadow applies every change of the cluster in order, and reconstructs Kueue's queues (`Observation`). When a change
 shows a decision of Kueue, the engine runs scheduling cycles on the state just before it. Kueue decides on a state that
 is a little older than its writes, and keeps a part of its state in memory, so a decision that differs is searched for
-on the few other states that are possible, in this order (`StateOrigin`):
+on the few other states that are possible, in this order (`agreement.StateOrigin`):
 
 1. the state just before the decision;
 2. the states of the last second, because Kueue had not read the newest changes yet;
@@ -17,12 +17,18 @@ once, its queues are those of a past that the shadow has not seen: such a decisi
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from enum import StrEnum
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar, assert_never
 
-from msgspec import Struct
-
+from gpuconsole.insight.forecast.agreement import (
+    KEPT,
+    AgreementCounts,
+    DecisionKind,
+    DisagreementCause,
+    ShadowDisagreement,
+    ShadowReport,
+    StateOrigin,
+)
 from gpuconsole.insight.forecast.forecast import assigned, possible_scheduler_states
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time
 from gpuconsole.model.events import AdmissionDecision, Admit, Applied, Deleted, Evict, KeepWaiting, Preempt, Refuse
@@ -52,53 +58,8 @@ MOST_CYCLES = 20
 """Maximum number of cycles that are simulated on one state; later decisions are simulated on a later state."""
 SEARCHES_PER_SECOND, MOST_SEARCHES = 100, 2_000
 """How many states are searched per second of the cluster's time, and how many at once after a quiet time."""
-KEPT = 200
-"""Maximum number of disagreements that are listed; older ones are only counted."""
 _INERT = ("pods", "jobs", "nodes")
 """Tables whose changes alone change no decision about quota. Pods and nodes decide where topologies are used."""
-
-
-class DecisionKind(StrEnum):
-    """Kind of a decision of Kueue's scheduler."""
-
-    RESERVED = "quota-reserved"
-    PREEMPTED = "preempted"
-    EVICTED = "evicted"
-    """Evicted by the scheduler because no healthy node could replace a failed one."""
-    PENDING = "pending"
-    """Refused: its condition QuotaReserved=False got another reason or message."""
-
-
-class StateOrigin(StrEnum):
-    """The state on which the engine decides as Kueue did."""
-
-    CURRENT = "current"
-    """The state just before the decision."""
-    EARLIER = "earlier"
-    """A state of the last second: Kueue had not read the newest changes yet."""
-    REQUEUED = "requeued"
-    """One of these, if the inadmissible workloads had been requeued."""
-    QUEUES = "queues"
-    """One of these, if only the decided workload was active, or its search resumed at another flavor."""
-
-
-class DisagreementCause(StrEnum):
-    """How the engine's decision differs from Kueue's."""
-
-    OTHER_FLAVORS = "other-flavors"
-    """Both reserve quota, for other flavors or another number of pods."""
-    NOT_RESERVED = "not-reserved"
-    """Kueue reserved quota, and the engine refuses the workload."""
-    NOT_REFUSED = "not-refused"
-    """Kueue refused the workload, and the engine reserves quota for it."""
-    OTHER_MESSAGE = "other-message"
-    """Both refuse the workload, with other reasons or amounts."""
-    OTHER_PREEMPTOR = "other-preemptor"
-    """Both preempt the workload, for another preemptor or by another rule."""
-    NOT_PREEMPTED = "not-preempted"
-    """Kueue evicted the workload, and the engine leaves it running."""
-    NOT_TRIED = "not-tried"
-    """The engine's cycles do not come to this workload."""
 
 
 class ObservedDecision(NamedTuple):
@@ -108,71 +69,6 @@ class ObservedDecision(NamedTuple):
     workload: str
     outcome: tuple[str, ...]
     """Flavors of each pod set; reason and message of a refusal; UID of the preemptor and rule of a preemption."""
-
-
-class ShadowDisagreement(Struct, frozen=True, kw_only=True):
-    """A decision of Kueue that the engine makes on none of the possible states."""
-
-    time: Time
-    """When the change was observed."""
-    workload: str
-    queue: str = ""
-    """Its ClusterQueue."""
-    kind: DecisionKind
-    expected: str
-    """What the engine decides on the state just before, in words."""
-    actual: str
-    """What Kueue decided, in words."""
-    cause: DisagreementCause
-
-
-class AgreementCounts(Struct, frozen=True):
-    """Numbers of decisions of Kueue that were compared with the engine's."""
-
-    decisions: int = 0
-    agreed: int = 0
-    unknown: int = 0
-    """Decisions that depend on what happened before the shadow began, or for which there was no time to search."""
-
-    def __add__(self, other: "AgreementCounts") -> "AgreementCounts":
-        return AgreementCounts(
-            self.decisions + other.decisions, self.agreed + other.agreed, self.unknown + other.unknown
-        )
-
-    @property
-    def known(self) -> int:
-        """Decisions that can be judged."""
-        return self.decisions - self.unknown
-
-    @property
-    def disagreed(self) -> int:
-        return self.known - self.agreed
-
-    @property
-    def agreement(self) -> float:
-        """Fraction of the known decisions that the engine made as Kueue did; 1 without decisions."""
-        return self.agreed / self.known if self.known else 1.0
-
-
-class ShadowReport(Struct, frozen=True, kw_only=True):
-    """What a shadow has found since its begin."""
-
-    since: Time = 0
-    until: Time = 0
-    counts: AgreementCounts = AgreementCounts()
-    last_day: AgreementCounts = AgreementCounts()
-    """Those of the last 24 hours, in whole hours."""
-    kinds: Mapping[DecisionKind, AgreementCounts] = {}
-    states: Mapping[StateOrigin, int] = {}
-    """Number of agreements by the state on which the engine agrees."""
-    causes: Mapping[DisagreementCause, int] = {}
-    """Number of all disagreements by cause."""
-    disagreements: tuple[ShadowDisagreement, ...] = ()
-    """The newest disagreements, at most `KEPT`."""
-    without_history: int = 0
-    """Number of cohort trees whose inadmissible workloads have not been requeued since the begin."""
-    known_since: Time | None = None
-    """When the last of these trees was requeued; None as long as there are any."""
 
 
 class Shadow:

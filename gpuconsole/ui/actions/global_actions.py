@@ -393,7 +393,14 @@ DRILLS: tuple[Action, ...] = (
 def _answer(id: str, key: str, label: str, help: str, *aliases: str, argument: str = "") -> Action:
     name, scope = f"answer.{id}", Scope.ANSWERS
     return Action(
-        id=name, keys=(key,), label=label, help=help, scope=scope, aliases=aliases, argument=argument, footer=True
+        id=name,
+        keys=(key,) if key else (),
+        label=label,
+        help=help,
+        scope=scope,
+        aliases=aliases,
+        argument=argument,
+        footer=True,
     )
 
 
@@ -418,6 +425,7 @@ ANSWERS: tuple[Action, ...] = (
         "waste",
     ),
     _answer("risk", "K", "risk", "Show the preemption risk of running workloads.", "risk"),
+    _answer("shadow", "V", "agreement", "Show how often the engine decided as Kueue did.", "shadow", "agreement"),
     _answer(
         "drills",
         "T",

@@ -27,6 +27,7 @@ from gpuconsole.insight.data_gaps import (
     missing_for_admission,
     missing_for_placement,
 )
+from gpuconsole.insight.forecast.agreement import ShadowReport
 from gpuconsole.insight.health.antipatterns import antipatterns, engines_of, unchecked_kinds
 from gpuconsole.insight.health.telemetry import utilization
 from gpuconsole.insight.index.engine_queues import engine_shares
@@ -64,6 +65,7 @@ from gpuconsole.ui.answers.cluster_reports import (
     starts_unknown,
     without_kueue,
 )
+from gpuconsole.ui.answers.shadow import shadow_parts
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import LongAnswer, SnapshotWorker
 from gpuconsole.ui.screens.base import ActionGroup, ConsoleScreen, Subject, scrolling
@@ -498,6 +500,8 @@ class AnswerContext(NamedTuple):
     prices: Prices
     history: Sequence[HistoryEvent]
     """Preemptions, oldest first."""
+    shadow: ShadowReport | None
+    """Comparison of Kueue's decisions with the engine's; None without a shadow."""
 
 
 Answer = Callable[[AnswerContext], Sequence[Part]]
@@ -525,7 +529,9 @@ class RepeatedReport:
         began, console = time.monotonic(), self._screen.console
         try:
             standing = console.answers.standing()
-            lines = self._answer(AnswerContext(standing, snapshot, console.prices, console.preemptions()))
+            shadow = console.shadow.report if console.shadow is not None else None
+            asked = AnswerContext(standing, snapshot, console.prices, console.preemptions(), shadow)
+            lines = self._answer(asked)
         except ConsoleError as error:
             return error
         self._due = max(self._due, time.monotonic() + SHARE * (time.monotonic() - began))
@@ -583,10 +589,18 @@ def _antipatterns(asked: AnswerContext) -> Sequence[Part]:
     return [*lines, *missing_data_lines(unchecked_kinds(asked.seen.seen))]
 
 
+def _shadow(asked: AnswerContext) -> Sequence[Part]:
+    if asked.shadow is None:
+        return [NO_SHADOW]
+    return shadow_parts(asked.shadow)
+
+
+NO_SHADOW = "no comparison: it needs a live cluster with Kueue, and the worker process"
 _WORDS: dict[str, tuple[str, Answer]] = {
     "ledger": ("Borrowed quota, and evictions if it is reclaimed", _ledger),
     "slots": ("Schedulable capacity: gangs that fit now", _slots),
     "shares": ("Fair shares and admission order", _shares),
+    "shadow": ("Agreement of the engine with Kueue's decisions", _shadow),
     "antipatterns": ("Anti-patterns: wasted GPUs and how to fix them", _antipatterns),
 }
 """Name → title and content of its screen."""

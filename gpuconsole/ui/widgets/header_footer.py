@@ -6,6 +6,7 @@ from the action registry; refused actions are dimmed.
 
 from collections.abc import Collection, Sequence
 
+from gpuconsole.insight.forecast.agreement import AgreementCounts
 from gpuconsole.insight.health.engines import EnginesInForce
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
@@ -48,6 +49,7 @@ def left_parts(status: ConsoleStatus, namespaces: Collection[str], short: bool =
     if status.kueue:
         more = f" (+{len(status.kueue) - 1})" if len(status.kueue) > 1 else ""
         parts.append((0, ((f"⚠ {status.kueue[0].mark}{more}", "fault"),)))
+    parts += agreement_parts(status.agreement)
     parts += sight_parts(status)
     parts += [
         (1, ((status.source, "strong"),)),
@@ -72,6 +74,13 @@ def history_parts(status: ConsoleStatus) -> list[Part]:
     if not status.history:
         return []
     return [(0, ((f" NO HISTORY: {writer} writes it " if writer else " NO HISTORY ", "fault"),))]
+
+
+def agreement_parts(counts: AgreementCounts) -> list[Part]:
+    """Return how often the engine decided as Kueue did in the last 24 hours, if it was compared."""
+    if not counts.known:
+        return []
+    return [(3, ((f"agreement with Kueue {counts}", "good" if counts.is_good else "fault"),))]
 
 
 def sight_parts(status: ConsoleStatus) -> list[Part]:

@@ -1,0 +1,99 @@
+"""A live console passes the changes of its cluster to the worker, which checks each decision of Kueue."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpuconsole.backends.simulated import SimulatedBackend
+from gpuconsole.errors import WorkerError
+from gpuconsole.insight.forecast.agreement import NO_COMPARISON, AgreementCounts, DisagreementCause
+from gpuconsole.services.console import Console
+from gpuconsole.services.shadow import ShadowService
+from gpuconsole.ui.widgets.header_footer import left_parts
+from gpuconsole.workers.client import Worker
+from tests.insight.test_forecast_check import WAITS, admitted
+from tests.support.contended_cluster import simulation
+from tests.support.scripted_live_backend import Elsewhere
+from tests.support.snapshots import ORG_QUEUES, START, waiting
+
+NEXT = waiting("next", "prod/lq", 2, minutes_ago=1)
+
+
+class Watched:
+    """A console on a live cluster with a worker; time and requests come by hand."""
+
+    def __init__(self) -> None:
+        self.cluster = Elsewhere((*ORG_QUEUES, WAITS), START)
+        self.worker = Worker()
+        self.console = Console(self.cluster, worker=self.worker)
+
+    @property
+    def shadow(self) -> ShadowService:
+        assert self.console.shadow is not None
+        return self.console.shadow
+
+    def follow(self, seconds: int = 1) -> None:
+        self.cluster.wait(seconds)
+        self.console.tick(0)
+        self.shadow.follow()
+
+    @property
+    def header(self) -> str:
+        return " ".join(str(part) for _, part in left_parts(self.console.status, ()))
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    made = Watched()
+    yield made
+    made.console.stop()
+
+
+def test_a_decision_as_the_engine_makes_it_is_an_agreement_in_the_header(watched: Watched) -> None:
+    watched.follow()
+    assert (watched.console.status.agreement, "agreement" in watched.header) == (NO_COMPARISON, False)
+    watched.cluster.put(admitted(WAITS))
+    watched.follow()
+    assert watched.shadow.report is not None
+    assert watched.shadow.report.counts == AgreementCounts(decisions=1, agreed=1)
+    assert watched.console.status.agreement == AgreementCounts(decisions=1, agreed=1)
+    assert "('agreement with Kueue 100.0%', 'good')" in watched.header
+
+
+def test_a_decision_that_the_engine_does_not_make_is_a_warning_in_the_header(watched: Watched) -> None:
+    watched.follow()
+    watched.cluster.put(admitted(WAITS, flavor="h100"))
+    watched.follow()
+    report = watched.shadow.report
+    assert report is not None
+    assert [found.workload for found in report.disagreements] == ["prod/waits"]
+    assert report.causes == {DisagreementCause.OTHER_FLAVORS: 1}
+    assert "('agreement with Kueue 0.0%', 'fault')" in watched.header
+
+
+def test_after_a_lost_connection_it_begins_again_as_decisions_were_missed(watched: Watched) -> None:
+    watched.follow()
+    watched.cluster.lost = "connection refused"
+    watched.follow()
+    watched.cluster.put(admitted(WAITS, flavor="h100"))
+    watched.follow()
+    watched.cluster.lost = ""
+    watched.follow()
+    assert watched.shadow.report is not None
+    assert watched.shadow.report.counts == NO_COMPARISON
+    assert watched.shadow.report.since == START + 4_000_000
+    watched.cluster.put(NEXT, admitted(NEXT))
+    watched.follow()
+    assert watched.shadow.report.counts.decisions == 1
+
+
+def test_without_a_beginning_the_worker_says_so() -> None:
+    worker = Worker()
+    with pytest.raises(WorkerError, match="the shadow has not begun"):
+        worker.follow([])
+    worker.close()
+
+
+def test_a_simulation_and_a_console_without_a_worker_have_no_shadow() -> None:
+    assert Console(SimulatedBackend(simulation())).shadow is None
+    assert Console(Elsewhere(ORG_QUEUES, START)).shadow is None
