@@ -131,13 +131,13 @@ def test_a_cohort_that_is_only_named_has_no_weight_and_who_gets_no_flavor_no_sha
     assert [(turn.workload, turn.share_with_it) for turn in found.turns] == [("research/huge", None)]
     lines = shares_lines(found, (), START)
     assert lines[3:6] == [
-        "shared          –       0 ‰    borrows nothing",
+        "shared          –         0 ‰  borrows nothing",
         "  a             1       167 ‰  1 nvidia.com/gpu borrowed of 6 lendable = 166.7 ‰",
-        "  b             1       0 ‰    borrows nothing",
+        "  b             1         0 ‰  borrows nothing",
     ]
     assert lines[-4:-1] == [
         "ORDER  WORKLOAD       OUTCOME        QUEUE  PRIORITY  WAIT  BORROWING  SHARE IF ADMITTED",
-        "    1  research/huge  stays pending  a             0  0s    –          –",
+        "    1  research/huge  stays pending  a             0    0s  –          –",
         "",
     ]
     assert lines[-1].startswith("research/huge: couldn't assign flavors to pod set main: ")

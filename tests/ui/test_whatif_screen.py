@@ -355,7 +355,7 @@ async def test_who_is_evicted_in_one_of_two_lists_is_told_by_their_names() -> No
         await stage.press("enter")
         evicted = stage.line("Direct victims:").strip()
         await stage.press("b")
-        await _added(stage, whatif_changes.stop(rlhf(stage)))
+        await _added(stage, whatif_changes.cordon("node-0"))
         await stage.press("enter")
         assert stage.line("Avoided evictions (only in A):").strip() == evicted.replace(
             "Direct victims", "Avoided evictions (only in A)"
