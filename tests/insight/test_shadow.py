@@ -15,10 +15,10 @@ from gpuconsole.insight.forecast.agreement import (
 )
 from gpuconsole.insight.forecast.shadow import Shadow
 from gpuconsole.model.clock import SECOND, Time
-from gpuconsole.model.cluster import Namespace
-from gpuconsole.model.events import Applied
+from gpuconsole.model.cluster import Namespace, Pod
+from gpuconsole.model.events import Applied, PreemptionRule
 from gpuconsole.model.objects import Object
-from gpuconsole.model.queues import LocalQueue, ResourceFlavor
+from gpuconsole.model.queues import LocalQueue, PreemptionPolicy, ResourceFlavor
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.config import KueueConfig
@@ -90,6 +90,36 @@ def test_a_refusal_of_a_workload_that_fits_is_a_disagreement() -> None:
     one = workload("a", "q", 8, created=1_001)
     report = followed(shadow(), [(1, one), (1.1, refused(one, "couldn't assign flavors to pod set main", BEGIN))])
     assert [found.cause for found in report.disagreements] == [DisagreementCause.NOT_REFUSED]
+
+
+PREEMPTING = queue("q", {"f": 8}, within=PreemptionPolicy.LOWER_PRIORITY)
+
+
+@pytest.mark.parametrize(
+    ("by", "counts", "causes"),
+    [
+        ("uid-high", AgreementCounts(decisions=1, agreed=1), {}),
+        ("uid-other", AgreementCounts(decisions=1), {DisagreementCause.OTHER_PREEMPTOR: 1}),
+    ],
+)
+def test_a_preemption_agrees_if_the_preemptor_and_the_rule_are_the_same(
+    by: str, counts: AgreementCounts, causes: dict[DisagreementCause, int]
+) -> None:
+    low = conditions.sync_admitted(reserved(workload("low", "q", 8, created=900), "f", 8, BEGIN - SECOND), BEGIN)
+    high = workload("high", "q", 8, created=1_001, priority=9)
+    message = f"Preempted to accommodate a workload (UID: {by}) due to prioritization in the ClusterQueue"
+    evicted = conditions.mark_evicted(low, "Preempted", message, BEGIN + SECOND, PreemptionRule.IN_CLUSTER_QUEUE)
+    report = followed(shadow(PREEMPTING, low), [(1, high), (1.1, evicted)])
+    assert (report.counts, report.causes) == (counts, causes)
+    assert [one.expected for one in report.disagreements] == ["preempted by team/high (InClusterQueue)"] * len(causes)
+
+
+def test_only_the_changes_of_the_last_second_are_kept() -> None:
+    subject = shadow()
+    for number in range(3_000):
+        now = BEGIN + number * SECOND // 1_000
+        subject.follow(Applied(now, Pod(namespace="team", name=f"p-{number % 5}")), now)
+    assert sum(len(kept.events) for kept in subject._states._checkpoints) <= 2_000
 
 
 def test_a_decision_on_the_state_before_the_newest_change_agrees_with_that_state() -> None:

@@ -37,6 +37,7 @@ TIMED_TESTS = ("tests/scheduling/kueue/test_timed_conformance.py",)
 KUEUE_TESTS = ("tests/scheduling/kueue",)
 QUOTA_RELEASE_TESTS = ("tests/sim/test_quota_release.py",)
 INADMISSIBLE_TESTS = ("tests/insight/test_inadmissible.py",)
+SHADOW_TESTS = ("tests/insight/test_shadow.py",)
 QUIET_TESTS = ("tests/scheduling/kueue/test_inadmissible_skip.py",)
 KUBE_TESTS = ("tests/scheduling/kube",)
 VOLCANO_TESTS = ("tests/scheduling/volcano",)
@@ -49,6 +50,34 @@ STORE_TESTS = ("tests/store",)
 CHANGE_LOG_TESTS = ("tests/model/test_change_log.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "shadow: the preemptor of a victim does not count",
+        "gpuconsole/insight/forecast/shadow.py",
+        "return ObservedDecision(DecisionKind.PREEMPTED, decision.workload, outcome)",
+        'return ObservedDecision(DecisionKind.PREEMPTED, decision.workload, ("uid-other", outcome[1]))',
+        SHADOW_TESTS,
+    ),
+    Mutant(
+        "shadow: only the state just before a decision is tried",
+        "gpuconsole/insight/forecast/shadow.py",
+        "states += islice(self._states.newest_first(now), MOST_STATES)",
+        "states += []",
+        SHADOW_TESTS,
+    ),
+    Mutant(
+        "shadow: decisions that depend on what was before its begin are disagreements",
+        "gpuconsole/insight/forecast/shadow.py",
+        "elif self._budget.is_spent or self._is_without_history(decision.workload):",
+        "elif self._budget.is_spent:",
+        SHADOW_TESTS,
+    ),
+    Mutant(
+        "shadow: all changes since the begin are kept",
+        "gpuconsole/insight/forecast/shadow.py",
+        "return is_old and (changes_state or len(last.events) >= MOST_REPLAYED)",
+        "return is_old and changes_state",
+        SHADOW_TESTS,
+    ),
     Mutant(
         "history: what was written while a question was asked is counted twice",
         "gpuconsole/store/queries.py",

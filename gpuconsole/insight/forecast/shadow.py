@@ -50,6 +50,8 @@ WINDOW: Span = SECOND
 """How far back the states are searched: the longest time that a cycle and its writes take on a busy API server."""
 CHECKPOINT: Span = SECOND // 4
 """Time between two kept copies of the state; the states in between are computed again from the changes."""
+MOST_REPLAYED = 500
+"""Number of changes after which a copy is kept although none of them is decisive."""
 MOST_STATES = 16
 """Maximum number of earlier states that are searched for one decision; each costs as much as a forecast."""
 MOST_QUEUE_STATES = 240
@@ -410,9 +412,14 @@ class _RecentStates:
         now = state.time
         while len(self._checkpoints) > 1 and now - self._checkpoints[1].state.time > WINDOW:
             self._checkpoints.popleft()
-        if not self._checkpoints or (changes_state and now - self._checkpoints[-1].state.time >= CHECKPOINT):
+        if not self._checkpoints or self._is_checkpoint_due(now, changes_state=changes_state):
             self._checkpoints.append(_Checkpoint(state._replace(observation=state.observation.fork()), []))
         self._checkpoints[-1].events.append((now, event, changes_state))
+
+    def _is_checkpoint_due(self, now: Time, *, changes_state: bool) -> bool:
+        last = self._checkpoints[-1]
+        is_old = now - last.state.time >= CHECKPOINT
+        return is_old and (changes_state or len(last.events) >= MOST_REPLAYED)
 
     def newest_first(self, now: Time) -> Iterator[_PastState]:
         """Yield the states before each decisive change of the last second, newest first."""
