@@ -425,7 +425,6 @@ ANSWERS: tuple[Action, ...] = (
         "waste",
     ),
     _answer("risk", "K", "risk", "Show the preemption risk of running workloads.", "risk"),
-    _answer("shadow", "V", "agreement", "Show how often the engine decided as Kueue did.", "shadow", "agreement"),
     _answer(
         "drills",
         "T",
@@ -435,4 +434,5 @@ ANSWERS: tuple[Action, ...] = (
         "drill",
         argument="[file]",
     ),
+    _answer("shadow", "V", "agreement", "Show how often the engine decided as Kueue did.", "shadow", "agreement"),
 )

@@ -26,7 +26,7 @@ _SCREENS = {
     "history": "HistoryScreen",
 }
 """Name of view and module → class of the screen."""
-ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "shadow", "drills")
+ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills", "shadow")
 """Names of the reports in `screens.answers`; the action `answer.NAME` opens one."""
 
 
