@@ -256,10 +256,10 @@ async def test_a_time_without_recorded_costs_is_not_zero(tmp_path: Path) -> None
 async def test_a_workload_has_its_accrued_cost_its_rate_and_the_cost_at_its_expected_end(tmp_path: Path) -> None:
     console = RecordedConsole(tmp_path / "history.db", minutes=20).console
     async with staged(console) as stage:
-        await stage.press("3", "enter")
+        await stage.press("3", "/", *"serve", "enter", "enter")
         assert "prod/serve" in stage.lines[1]
         # 8 GPUs at 2.21 USD since 08:10; its duration is 24 hours.
-        assert await comes(stage, "$2.73 accrued in 1.2 GPU-hours · $17.68/h")
+        assert await comes(stage, "$2.95 accrued in 1.3 GPU-hours · $17.68/h")
         assert "$424.32 at its expected end in 23h50m" in stage.text
     console.stop()
 

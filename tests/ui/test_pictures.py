@@ -87,6 +87,10 @@ def test_the_screen_looks_as_it_did(view: str, size: str, snap_compare: Callable
     assert snap_compare(app, terminal_size=SIZES[size], run_before=arrive)
 
 
+STILL = 10
+"""Number of looks at the screen, 50 ms apart, that have to show the same."""
+
+
 @pytest.fixture
 def past(tmp_path: Path) -> Iterator[Console]:
     """A console with the history of 45 minutes."""
@@ -103,13 +107,15 @@ def test_the_past_looks_as_it_did(view: str, size: str, past: Console, snap_comp
 
     async def arrive(pilot: Pilot[Any]) -> None:
         await pilot.press(*keys)
-        for _ in range(100):
+        shown, since = "", 0
+        for turn in range(200):
             await pilot.app.workers.wait_for_complete()
             await pilot.pause(0.05)
-            if re.search(pattern, text_of(pilot.app)):
+            before, shown = shown, text_of(pilot.app)
+            since = since if shown == before else turn
+            # Parts of the screen come one after the other: the picture is taken once nothing has changed for a while.
+            if re.search(pattern, shown) and turn - since >= STILL:
                 break
-        await pilot.app.workers.wait_for_complete()
-        await pilot.pause()
 
     app = ConsoleApp(past, repaint=0)
     assert snap_compare(app, terminal_size=SIZES[size], run_before=arrive)
