@@ -29,7 +29,7 @@ from gpuconsole.insight.forecast.backtest import (
     ForecastDifferences,
 )
 from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, WorkloadForecast, forecast, in_words
-from gpuconsole.insight.tables import counted, seconds, table_of, text_lines
+from gpuconsole.insight.tables import counted, seconds, text_table
 from gpuconsole.model.clock import SECOND, Span, format_span, format_time
 from gpuconsole.model.devices import device_cell
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -69,14 +69,12 @@ def _forecast_as_text(forecast: Forecast) -> list[str]:
     order = forecast.in_order()
     counts = [f"{sum(one.fate is action for one in order)} {words}" for action, words in FATES.items()]
     lines = [f"At {seconds(forecast.time)}: {', '.join(counts)}; simulated, nothing is reserved", ""]
-    lines += text_lines(
-        table_of(
-            ("WORKLOAD", "QUEUE", "GPUS", "PRIORITY", "FORECAST"),
-            [
-                (called(one.workload), one.queue, device_cell(one.gpus, one.unit), one.priority, named(in_words(one)))
-                for one in order
-            ],
-        )
+    lines += text_table(
+        ("WORKLOAD", "QUEUE", "GPUS", "PRIORITY", "FORECAST"),
+        [
+            (called(one.workload), one.queue, device_cell(one.gpus, one.unit), one.priority, named(in_words(one)))
+            for one in order
+        ],
     )
     return [*lines, *_assumed(forecast)]
 
@@ -85,14 +83,12 @@ def _check_as_text(said: ForecastDifferences, forecast: Forecast | None) -> list
     """Number of agreements, differences by cause, and each difference."""
     lines = [
         _agreement(said),
-        *text_lines(
-            table_of(
-                ("COUNT", "CAUSE", "MEANS"),
-                [
-                    (said.agreed, "agreed", "Kueue decided as forecast, or as the engine decides for new objects"),
-                    *((said.of(cause), cause.value, means) for cause, means in CAUSES.items()),
-                ],
-            )
+        *text_table(
+            ("COUNT", "CAUSE", "MEANS"),
+            [
+                (said.agreed, "agreed", "Kueue decided as forecast, or as the engine decides for new objects"),
+                *((said.of(cause), cause.value, means) for cause, means in CAUSES.items()),
+            ],
         ),
     ]
     differing = [one for one in said.differences if one.cause is not DifferenceCause.TIMING]

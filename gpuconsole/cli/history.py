@@ -20,7 +20,7 @@ from gpuconsole.cli.options import OpenRequest, configured
 from gpuconsole.config import Config
 from gpuconsole.errors import HistoryError, UsageError
 from gpuconsole.insight.preemption.history import NEEDED, rows
-from gpuconsole.insight.tables import seconds, table_of, text_lines, write_csv
+from gpuconsole.insight.tables import seconds, text_table, write_csv
 from gpuconsole.model.change_log import rebuild
 from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -121,18 +121,14 @@ def info(file: Path | None, output: str) -> int:
         f"recorded for {recorded / HOUR:,.1f} hours of wall-clock time"
         + (f", {_bytes(growth)} per hour" if growth is not None else "; too short to tell its growth"),
         "",
-        *text_lines(
-            table_of(
-                ("RECORDING", "MODE", "SOURCE", "FIRST", "LAST"),
-                [(one.id, one.mode, one.source, seconds(one.first), seconds(one.last)) for one in recordings],
-            )
+        *text_table(
+            ("RECORDING", "MODE", "SOURCE", "FIRST", "LAST"),
+            [(one.id, one.mode, one.source, seconds(one.first), seconds(one.last)) for one in recordings],
         ),
         "",
-        *text_lines(
-            table_of(
-                ("TABLE", "ROWS", "SIZE"),
-                [(one.name, one.rows, _bytes(one.size) if one.size is not None else "unknown") for one in sizes],
-            )
+        *text_table(
+            ("TABLE", "ROWS", "SIZE"),
+            [(one.name, one.rows, _bytes(one.size) if one.size is not None else "unknown") for one in sizes],
         ),
     ]
     return say(_origin(file), CommandAnswer(kind="HistoryInfo", body=body, lines=lines), output)

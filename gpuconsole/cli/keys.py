@@ -3,7 +3,7 @@
 import click
 
 from gpuconsole.cli.options import print_json
-from gpuconsole.insight.tables import table_of, text_lines
+from gpuconsole.insight.tables import text_table
 from gpuconsole.ui.actions import ACTIONS
 from gpuconsole.ui.actions.keys import spell_all
 
@@ -16,6 +16,6 @@ def command(output: str) -> int:
         print_json(ACTIONS)
         return 0
     rows = [(action.scope.value, spell_all(action), action.label, action.help) for action in ACTIONS]
-    for line in text_lines(table_of(("where", "keys", "action", "what it does"), rows)):
+    for line in text_table(("where", "keys", "action", "what it does"), rows):
         click.echo(line)
     return 0

@@ -7,7 +7,7 @@ import click
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering
 from gpuconsole.errors import UsageError
 from gpuconsole.insight.index.device_layout import MigNodeChange, mig_changes
-from gpuconsole.insight.tables import table_of, text_lines
+from gpuconsole.insight.tables import text_table
 from gpuconsole.model.documents.sources import read_file
 from gpuconsole.model.gpus.mig_reconfiguration import Config, read
 from gpuconsole.model.text import clean
@@ -35,7 +35,7 @@ def as_text(answer: tuple[MigNodeChange, ...]) -> list[str]:
         for node in answer
         for gpu in node.gpus
     ]
-    lines = text_lines(table_of(("NODE", "GPU", "NOW", "AFTER", "RESET", "EVICTED"), rows)) if rows else ["no changes"]
+    lines = text_table(("NODE", "GPU", "NOW", "AFTER", "RESET", "EVICTED"), rows) if rows else ["no changes"]
     return [*lines, *(clean(f"{node.node}: {node.problem}") for node in answer if node.problem)]
 
 

@@ -40,7 +40,7 @@ from gpuconsole.insight.preemption.history import (
     shares,
     whose,
 )
-from gpuconsole.insight.tables import Cell, counted, table_of, text_lines
+from gpuconsole.insight.tables import Cell, counted, text_table
 from gpuconsole.model.clock import SECOND, format_span, format_time
 from gpuconsole.model.devices import device_cell
 from gpuconsole.model.events import HistoryEvent, PreemptionTrace
@@ -141,7 +141,7 @@ def as_text(body: Body) -> list[str]:
         for one in found[:MOST]:
             lines += ["", *_preemption_text(one)]
     else:
-        lines += ["", *text_lines(table_of(HEAD, [_row(one) for one in found[:MOST]]))]
+        lines += ["", *text_table(HEAD, [_row(one) for one in found[:MOST]])]
     if len(found) > MOST:
         lines.append(f"and {len(found) - MOST} older; -o json lists all")
     return lines if body.workload else [*lines, *_counts(summary)]
@@ -245,7 +245,7 @@ def _considered(choice: PreemptionTrace, as_of: str) -> list[str]:
         return [f"  {whose(choice, as_of)}"]
     title = f"  candidates, in preemption order ({'; '.join(filter(None, (shares(choice), whose(choice, as_of))))}):"
     rows = [("   ", called(one.workload), one.queue, one.priority, WORDS[one.verdict]) for one in choice.considered]
-    lines = text_lines(table_of(("", "WORKLOAD", "QUEUE", "PRIORITY", "OUTCOME"), rows))
+    lines = text_table(("", "WORKLOAD", "QUEUE", "PRIORITY", "OUTCOME"), rows)
     return [title, *lines, *([f"     and {choice.left_out} more"] if choice.left_out else [])]
 
 
@@ -261,19 +261,17 @@ def _counts(summary: PreemptionStats) -> list[str]:
 
 
 def _counted(name: str, counts: Sequence[PreemptionCount]) -> list[str]:
-    return text_lines(
-        table_of(
-            (name, "TIMES", "LOST GPU-H", "COST $"),
-            [
-                (
-                    called(one.name),
-                    one.times,
-                    at_least(f"{one.lost_gpu_hours:.1f}", one.unknown, one.times),
-                    at_least(f"{one.cost:.2f}", one.unpriced, one.times),
-                )
-                for one in counts[: MOST // 2]
-            ],
-        )
+    return text_table(
+        (name, "TIMES", "LOST GPU-H", "COST $"),
+        [
+            (
+                called(one.name),
+                one.times,
+                at_least(f"{one.lost_gpu_hours:.1f}", one.unknown, one.times),
+                at_least(f"{one.cost:.2f}", one.unpriced, one.times),
+            )
+            for one in counts[: MOST // 2]
+        ],
     )
 
 

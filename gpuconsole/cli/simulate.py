@@ -22,7 +22,7 @@ from gpuconsole.insight.cost.rates import MachinePool, pools
 from gpuconsole.insight.index.demand import amount_of
 from gpuconsole.insight.index.pods import phase_of
 from gpuconsole.insight.preemption.history import NOTHING_LOST, LostWork, lost_by_one
-from gpuconsole.insight.tables import Cell, table_of, text_lines
+from gpuconsole.insight.tables import Cell, text_table
 from gpuconsole.model.clock import SECOND, Span, Time, format_exactly, format_span, format_time, parse_span
 from gpuconsole.model.devices import WHOLE_GPU, device_cell, short_amount
 from gpuconsole.model.events import Event, HistoryEvent, HistoryEventKind
@@ -206,7 +206,7 @@ def pools_as_text(rows: Sequence[MachinePool]) -> list[str]:
         *("POOL", "AUTOSCALER", "NODES", "GPUS", "SPOT", "LAUNCHED", "REMOVED"),
         *("INTERRUPTED", "USD/H", "IDLE USD/H", "USD"),
     )
-    return [*text_lines(table_of(heads, cells)), ""] if cells else []
+    return [*text_table(heads, cells), ""] if cells else []
 
 
 def _moments(row: WorkloadTotals) -> dict[str, str | None]:
@@ -230,15 +230,11 @@ def as_text(report: SimulationReport) -> list[str]:
         for w in report.workloads
     ]
     return [
-        *text_lines(
-            table_of(
-                ("QUEUE", "ADMITTED", "PREEMPTED", "EVICTED", "FINISHED", "MEAN WAIT", "LOST GPU-H", "COST $"), queues
-            )
+        *text_table(
+            ("QUEUE", "ADMITTED", "PREEMPTED", "EVICTED", "FINISHED", "MEAN WAIT", "LOST GPU-H", "COST $"), queues
         ),
         "",
-        *text_lines(
-            table_of(("WORKLOAD", "QUEUE", "GPUS", "STATE", "SUBMITTED", "STARTED", "ENDED", "EVICTIONS"), workloads)
-        ),
+        *text_table(("WORKLOAD", "QUEUE", "GPUS", "STATE", "SUBMITTED", "STARTED", "ENDED", "EVICTIONS"), workloads),
         "",
         f"{format_time(report.start)} to {format_time(report.end)}, seed {report.seed}: "
         + (", ".join(f"{number:,} {name}" for name, number in report.counts.items()) or "nothing happened"),

@@ -22,7 +22,7 @@ from gpuconsole.cli.sources import FindingsError, placed
 from gpuconsole.errors import SourceError, UsageError
 from gpuconsole.insight.data_gaps import PLACES, latency_assumption, missing_for_forecast, queue_assumptions, run_times
 from gpuconsole.insight.health.engines import engines
-from gpuconsole.insight.tables import Cell, counted, seconds, table_of, text_lines
+from gpuconsole.insight.tables import Cell, counted, seconds, text_table
 from gpuconsole.insight.whatif.answer import EvictedWorkload, in_runs, in_some_runs, rests_on, verdict
 from gpuconsole.insight.whatif.engine_comparison import (
     ComparedJob,
@@ -160,7 +160,7 @@ def _shifts(shifts: tuple[StartShift, ...], start: Time) -> list[str]:
 
 def _table(head: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> list[str]:
     """The first rows and the number of the others."""
-    return [*text_lines(table_of(head, rows[:MOST])), *_left(len(rows))]
+    return [*text_table(head, rows[:MOST]), *_left(len(rows))]
 
 
 def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
@@ -191,7 +191,7 @@ def _numbers(answer: WhatIf, against: str, of_nodes: bool) -> list[str]:
     baseline = f"WITH {against}" if against else "BASELINE"
     when = f"QUEUES AND GPUS AT {_at(answer.compared, answer.time)}"
     left = _left(len(answer.queues), " queues")
-    return [*text_lines(table_of((when, "NOW", baseline, "CHANGED"), [tuple(map(str, row)) for row in rows])), *left]
+    return [*text_table((when, "NOW", baseline, "CHANGED"), [tuple(map(str, row)) for row in rows]), *left]
 
 
 def _unknown(what: str) -> tuple[Cell, ...]:
@@ -336,8 +336,8 @@ def engines_as_text(answer: EngineComparison) -> Iterator[str]:
     yield f"{counted(len(answer.jobs), 'job')} from {seconds(answer.time)} to +{length}, seed {answer.seed}"
     yield ""
     names = [totals.engine.upper() for totals in answer.engines]
-    yield from text_lines(
-        table_of(("", *names), [(label, *map(cell, answer.engines)) for label, cell in _total_rows(len(answer.jobs))])
+    yield from text_table(
+        ("", *names), [(label, *map(cell, answer.engines)) for label, cell in _total_rows(len(answer.jobs))]
     )
     if answer.queues:
         yield ""
@@ -376,7 +376,7 @@ def _engine_queues(answer: EngineComparison, names: Sequence[str]) -> list[str]:
         )
         for queue in answer.queues
     ]
-    return text_lines(table_of(("QUEUE", "JOBS", *names), rows))
+    return text_table(("QUEUE", "JOBS", *names), rows)
 
 
 def _engine_jobs(answer: EngineComparison, names: Sequence[str]) -> list[str]:
@@ -384,7 +384,7 @@ def _engine_jobs(answer: EngineComparison, names: Sequence[str]) -> list[str]:
     rows: list[tuple[Cell, ...]] = [
         (job.job, job.queue, job.gpus, _at(job.submitted, answer.time), *_waits(job)) for job in answer.jobs[:MOST]
     ]
-    lines = text_lines(table_of(("JOB", "QUEUE", "GPUS", "SUBMITTED", *(f"WAIT: {name}" for name in names)), rows))
+    lines = text_table(("JOB", "QUEUE", "GPUS", "SUBMITTED", *(f"WAIT: {name}" for name in names)), rows)
     return [*lines, *_left(len(answer.jobs))]
 
 

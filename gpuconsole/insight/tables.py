@@ -163,6 +163,11 @@ def text_lines(table: Table) -> list[str]:
     return ["  ".join(map(format, row, forms)).rstrip() for row in rows]
 
 
+def text_table(headings: Iterable[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """Format rows under headings as lines for a terminal."""
+    return text_lines(table_of(headings, rows))
+
+
 def markdown_lines(table: Table) -> list[str]:
     """Format a table as lines of Markdown."""
     head, *rows = ([in_markdown(text) for text in row] for row in _texts(table))

@@ -24,7 +24,7 @@ from gpuconsole.insight.sharing.fair_shares import CycleHead, Loan, NodeShare, S
 from gpuconsole.insight.sharing.fair_shares import ResourceShare as Borrowed
 from gpuconsole.insight.sharing.ledger import LoanLedger, ReclaimScenario, Starving
 from gpuconsole.insight.sharing.slots import StartableGangs
-from gpuconsole.insight.tables import Cell, Table, Valued, counted, table_of, text_lines
+from gpuconsole.insight.tables import Cell, Table, Valued, counted, table_of, text_lines, text_table
 from gpuconsole.insight.whatif.plan import CapacityPlan, PlanOption
 from gpuconsole.insight.whatif.whatif import FEASIBLE
 from gpuconsole.model.clock import SECOND, Time, format_span, format_time
@@ -294,7 +294,7 @@ def utilization_lines(average: Utilization) -> list[str]:
         )
         for one in (average.cluster, *average.teams)
     ]
-    return text_lines(table_of(("TEAM", "GPUS", "MEASURED", "UTILIZATION", "SM ACTIVITY"), rows))
+    return text_table(("TEAM", "GPUS", "MEASURED", "UTILIZATION", "SM ACTIVITY"), rows)
 
 
 def _percent(value: float | None) -> str:
