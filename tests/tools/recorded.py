@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from gpuconsole.backends.kube.recording import ClusterRecording
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastChecker, ForecastDifferences, agrees
-from gpuconsole.insight.forecast.decisions import AdmissionFact, facts
+from gpuconsole.insight.forecast.decisions import AdmissionFact, workload_facts
 from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, Forecaster
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted
@@ -47,12 +47,7 @@ def _decides(state: ClusterState, events: list[Applied | Deleted]) -> list[Admis
     """What Kueue decided with this change."""
     for event in events:
         if isinstance(event, Applied) and isinstance(event.object, Workload):
-            before, after = ClusterState(event.time), ClusterState(event.time)
-            known = state.get(Workload, event.object.key)
-            if known is not None:
-                before.apply(Applied(event.time, known))
-            after.apply(event)
-            return facts(before.freeze(), after.freeze())
+            return list(workload_facts(state.get(Workload, event.object.key), event.object))
     return []
 
 

@@ -49,24 +49,27 @@ def facts(before: Snapshot, after: Snapshot) -> list[AdmissionFact]:
         fact
         for workload in after.workloads.all()
         if (known := before.workloads.get(workload.key)) is not workload
-        for fact in _facts(known if known is not None and known.uid == workload.uid else None, workload)
+        for fact in workload_facts(known, workload)
     )
     return sorted(found, key=lambda fact: (fact.workload, fact.preempted))
 
 
-def _facts(before: Workload | None, after: Workload) -> Iterator[AdmissionFact]:
-    reserved = _news(before, after, "QuotaReserved")
+def workload_facts(before: Workload | None, after: Workload) -> Iterator[AdmissionFact]:
+    """Yield Kueue's decisions between two states of a workload; `before` is None for a new one."""
+    if before is not None and before.uid != after.uid:
+        before = None
+    reserved = newly_true(before, after, "QuotaReserved")
     if reserved is not None and after.admission is not None and after.admission != (before and before.admission):
         queue = after.admission.cluster_queue
         yield AdmissionFact(workload=after.key, time=reserved.since, queue=queue, given=assigned(after.admission))
-    evicted = _news(before, after, "Evicted")
+    evicted = newly_true(before, after, "Evicted")
     if evicted is not None and evicted.reason == "Preempted" and before is not None and before.reserved:
         by = preemptor_uid(evicted.message)
         yield AdmissionFact(workload=after.key, time=evicted.since, queue=before.cluster_queue, preempted=True, by=by)
 
 
-def _news(before: Workload | None, after: Workload, type: str) -> Condition | None:
-    """Return the condition if it became true, or true again, between the two states of a workload."""
+def newly_true(before: Workload | None, after: Workload, type: str) -> Condition | None:
+    """Return the condition if it became true, or true again, between two states of a workload."""
     new, old = after.condition(type), before.condition(type) if before is not None else None
     if new is None or not new.status:
         return None

@@ -100,6 +100,16 @@ def _places(queue: ClusterQueue, requested: Mapping[str, Mapping[str, int]]) -> 
     return product(*choices)
 
 
+def with_obstacle(session: KueueSession, workload: Workload, now: Time) -> Workload | None:
+    """Return a pending workload with the condition that Kueue's workload controller, not its scheduler, writes.
+
+    None if it writes none, because nothing keeps the scheduler from trying the workload.
+    """
+    reason, message = inadmissible_reason(workload, session.look_up_queues(workload), session.config)
+    granular = session.config.has_granular_reasons
+    return conditions.set_pending_reason(workload, reason, message, now, granular=granular) if message else None
+
+
 class ForecastReservation(Struct, frozen=True):
     """Quota reservation of a workload, with the number (from 1) of the cycle that makes it."""
 
@@ -258,16 +268,13 @@ class _Cycles:
 
     def _see_obstacles(self) -> None:
         """Record the conditions that Kueue's workload controller, not its scheduler, writes for pending workloads."""
-        session, granular = self._settled, self._settled.config.has_granular_reasons
         for workload in self._snapshot.workloads.all():
             is_decided = self._simulator.workloads.is_changed(workload.key)
             if is_decided or workload.reserved or workload.finished or not workload.active:
                 continue
-            reason, message = inadmissible_reason(workload, session.look_up_queues(workload), session.config)
-            if message:
-                self._note(
-                    conditions.set_pending_reason(workload, reason, message, self._snapshot.time, granular=granular)
-                )
+            written = with_obstacle(self._settled, workload, self._snapshot.time)
+            if written is not None:
+                self._note(written)
 
     def _note(self, workload: Workload) -> None:
         said = workload.condition(conditions.QUOTA_RESERVED)

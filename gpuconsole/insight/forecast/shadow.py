@@ -29,7 +29,8 @@ from gpuconsole.insight.forecast.agreement import (
     ShadowReport,
     StateOrigin,
 )
-from gpuconsole.insight.forecast.forecast import assigned, possible_scheduler_states
+from gpuconsole.insight.forecast.decisions import newly_true, workload_facts
+from gpuconsole.insight.forecast.forecast import assigned, possible_scheduler_states, with_obstacle
 from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time
 from gpuconsole.model.events import AdmissionDecision, Admit, Applied, Deleted, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.objects import TABLES, Object
@@ -37,10 +38,9 @@ from gpuconsole.model.snapshot import TableView
 from gpuconsole.model.state import ObjectTable
 from gpuconsole.model.workloads import Condition, Workload
 from gpuconsole.scheduling.kueue import conditions
-from gpuconsole.scheduling.kueue.admissibility import inadmissible_reason
 from gpuconsole.scheduling.kueue.conditions import EVICTED, NODE_FAILURES, PREEMPTED, QUOTA_RESERVED
 from gpuconsole.scheduling.kueue.config import KueueConfig
-from gpuconsole.scheduling.kueue.messages import preemptor_uid, rule_in
+from gpuconsole.scheduling.kueue.messages import rule_in
 from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.scheduling.kueue.scheduler import ReportRefusals
 from gpuconsole.scheduling.kueue.session import KueueSession
@@ -78,7 +78,6 @@ class Shadow:
 
     def __init__(self, config: KueueConfig, objects: Iterable[Object] = (), now: Time = 0) -> None:
         """`objects` are those of the cluster at `now`, when the shadow begins."""
-        self.config = config
         self._observation = Observation(KueueSession(config))
         self._states = _RecentStates()
         self._workloads = ObjectTable()
@@ -236,14 +235,11 @@ class Shadow:
 
     def _is_obstacle(self, decision: ObservedDecision) -> bool:
         """True if Kueue's workload controller, not its scheduler, writes this condition on the current state."""
-        session = self._observation.session
         workload: Workload | None = self._workloads.get(decision.workload)
         if workload is None or workload.reserved or workload.finished:
             return False
-        reason, message = inadmissible_reason(workload, session.look_up_queues(workload), session.config)
-        granular = session.config.has_granular_reasons
-        written = conditions.set_pending_reason(workload, reason, message, self._now, granular=granular)
-        return bool(message) and decision.outcome == _refusal(written.condition(QUOTA_RESERVED))
+        written = with_obstacle(self._observation.session, workload, self._now)
+        return written is not None and decision.outcome == _refusal(written.condition(QUOTA_RESERVED))
 
     def _disagreement(self, decision: ObservedDecision, now: Time) -> ShadowDisagreement:
         own = self._predicted(self._current(now), StateOrigin.CURRENT).of(decision.workload)
@@ -297,30 +293,24 @@ def _decisions(known: Workload | None, workload: Workload) -> Iterator[ObservedD
     """Yield the decisions of Kueue's scheduler that a change of a workload shows."""
     if known is not None and known.uid != workload.uid:
         known = None
-    reserved, refused = workload.condition(QUOTA_RESERVED), known.condition(QUOTA_RESERVED) if known else None
-    if _became_true(known, workload, QUOTA_RESERVED) and workload.admission is not None:
-        if known is None or workload.admission != known.admission:
-            yield ObservedDecision(DecisionKind.RESERVED, workload.key, assigned(workload.admission))
-    elif _is_refused(workload) and not (known and known.reserved) and _refusal(refused) != _refusal(reserved):
-        yield ObservedDecision(DecisionKind.PENDING, workload.key, _refusal(reserved))
-    evicted = workload.condition(EVICTED)
-    if evicted is None or known is None or not known.reserved or not _became_true(known, workload, EVICTED):
-        return
-    if evicted.reason == PREEMPTED:
-        rule = rule_in(evicted.message)
-        preempted = workload.condition(PREEMPTED)
-        named = rule.value if rule is not None else preempted.reason if preempted is not None else ""
-        yield ObservedDecision(DecisionKind.PREEMPTED, workload.key, (preemptor_uid(evicted.message), named))
-    elif evicted.reason == NODE_FAILURES:
+    for fact in workload_facts(known, workload):
+        if fact.preempted:
+            yield ObservedDecision(DecisionKind.PREEMPTED, workload.key, (fact.by, _preemption_rule(workload)))
+        else:
+            yield ObservedDecision(DecisionKind.RESERVED, workload.key, fact.given)
+    last, refused = (_refusal(one.condition(QUOTA_RESERVED)) if one else ("", "") for one in (known, workload))
+    if _is_refused(workload) and not (known and known.reserved) and last != refused:
+        yield ObservedDecision(DecisionKind.PENDING, workload.key, refused)
+    evicted = newly_true(known, workload, EVICTED)
+    if evicted is not None and evicted.reason == NODE_FAILURES and known is not None and known.reserved:
         yield ObservedDecision(DecisionKind.EVICTED, workload.key, (evicted.reason, evicted.message))
 
 
-def _became_true(before: Workload | None, after: Workload, type: str) -> bool:
-    """True if a condition became true, or true again, between two states of a workload."""
-    new, old = after.condition(type), before.condition(type) if before is not None else None
-    if new is None or not new.status:
-        return False
-    return old is None or not old.status or old.since != new.since
+def _preemption_rule(victim: Workload) -> str:
+    """Return the rule of a preemption from Kueue's message, or from the condition where the message has none."""
+    evicted, preempted = victim.condition(EVICTED), victim.condition(PREEMPTED)
+    rule = rule_in(evicted.message) if evicted is not None else None
+    return rule.value if rule is not None else preempted.reason if preempted is not None else ""
 
 
 def _refusal(condition: Condition | None) -> tuple[str, str]:
