@@ -144,8 +144,6 @@ def _assumed(forecast: Forecast) -> list[str]:
     return ["", *assumed] if assumed else []
 
 
-POLL = 0.02
-"""Seconds between two polls of a live cluster for watch events."""
 VERSION = 3
 """Version of the answer in the JSON document."""
 KEPT = 200
@@ -306,7 +304,7 @@ def _seen(backend: Any, source: str, moments: Moments) -> Iterator[ClusterView]:
 
     If the cluster is unreachable at the end, the last observation says why.
     """
-    from gpuconsole.cli.live import look
+    from gpuconsole.cli.live import look, polled
 
     def sight(snapshot: Snapshot) -> ClusterView:
         return ClusterView(snapshot, backend.policy, source)
@@ -317,9 +315,8 @@ def _seen(backend: Any, source: str, moments: Moments) -> Iterator[ClusterView]:
     end = time.monotonic() + moments.lasting / SECOND
     while time.monotonic() < end:
         until = min(end, time.monotonic() + moments.every / SECOND)
-        while time.monotonic() < until:
-            backend.poll(POLL)
-            time.sleep(POLL)
+        for _ in polled(backend, until):
+            pass  # The backend applies its events.
         if not backend.health.lost:
             last = sight(backend.snapshot())
             yield last

@@ -5,7 +5,7 @@ The console keeps the backend open, and can switch to another context of the kub
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
@@ -24,6 +24,7 @@ from gpuconsole.backends.telemetry.prometheus import Prometheus
 from gpuconsole.cli.options import OpenRequest
 from gpuconsole.config import Config, TelemetrySettings
 from gpuconsole.errors import ClusterError, UsageError
+from gpuconsole.model.events import Event
 from gpuconsole.model.snapshot import Snapshot, only_namespaces_text
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.services.console import Console
@@ -151,6 +152,13 @@ def look(backend: KubeBackend, timeout: float = READ_TIMEOUT) -> Snapshot:
             sight = backend.health
             why = sight.lost or "; ".join(sight.unread) or "its API server responds too slowly"
             raise ClusterError(f"could not read the cluster within {timeout:g}s: {why}")
+        time.sleep(POLL)
+
+
+def polled(backend: KubeBackend, end: float) -> Iterator[Iterable[Event]]:
+    """Yield the events of one poll after the other until `end`, in seconds of `time.monotonic`."""
+    while time.monotonic() < end:
+        yield backend.poll(POLL)
         time.sleep(POLL)
 
 

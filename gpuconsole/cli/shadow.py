@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,6 @@ from gpuconsole.ui.answers.shadow import shadow_parts
 
 VERSION = 1
 """Version of the JSON document."""
-POLL = 0.02
-"""Seconds between two polls of a live cluster for watch events."""
 
 
 class _Shadowed(Struct, frozen=True, kw_only=True):
@@ -87,19 +86,17 @@ def _configuration(recording: ClusterRecording, request: OpenRequest) -> tuple[K
     """Return the configuration of the recorded Kueue, and what is assumed about it."""
     fair = recording.has_fair_sharing
     inferred = SimPolicy(kueue=KueueConfig(fair_sharing=fair, wait_for_pods_ready=None))
-    if request.kueue_config is not None:
-        given = with_kueue(inferred, request).kueue
-        assert given is not None, "a Configuration was given"
-        return given, ()
     config = with_kueue(inferred, request).kueue
     assert config is not None, "the inferred policy has a Kueue"
+    if request.kueue_config is not None:
+        return config, ()
     found = "fair sharing is on, as ClusterQueues report weighted shares" if fair else "fair sharing is off"
     return config, (f"Kueue's Configuration is not recorded: {found}, and waitForPodsReady is off (--kueue-config)",)
 
 
 def _live(request: OpenRequest, settings: Config, lasting: Span) -> _Shadowed:
     """Check the decisions of a live cluster while it is watched. Raises ClusterError."""
-    from gpuconsole.cli.live import connected, look
+    from gpuconsole.cli.live import connected, look, polled
 
     with connected(request, settings) as opened:
         backend = opened.backend
@@ -111,11 +108,9 @@ def _live(request: OpenRequest, settings: Config, lasting: Span) -> _Shadowed:
         shadow = Shadow(kueue, first.objects(), first.time)
         click.echo(f"gpuconsole: cluster loaded; watching for {format_span(lasting)}", err=True)
         end = time.monotonic() + lasting / SECOND
-        while time.monotonic() < end:
-            for event in backend.poll(POLL):
-                if isinstance(event, Applied | Deleted):
-                    shadow.follow(event, event.time)
-            time.sleep(POLL)
+        for event in chain.from_iterable(polled(backend, end)):
+            if isinstance(event, Applied | Deleted):
+                shadow.follow(event, event.time)
         report = shadow.report
         assumed = (*backend.assumed, *first.seen.warnings)
         origin = Origin(source=opened.about.source, mode="live", now=report.until, assumed=assumed)

@@ -26,7 +26,7 @@ from gpuconsole.insight.forecast.forecast import Forecast
 from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.cooperative import Progress
-from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot, change_events
 from gpuconsole.sim.policy import SimPolicy
@@ -113,6 +113,11 @@ class ObservedCluster(NamedTuple):
     """Object whose identity tells this cluster from another one."""
     snapshot: Snapshot
     policy: SimPolicy
+
+
+def _encoded(events: Sequence[Event]) -> tuple[bytes, ...]:
+    """Encode events in chunks, between which other threads get a turn."""
+    return tuple(ENCODER.encode(events[first : first + AT_ONCE]) for first in range(0, len(events), AT_ONCE))
 
 
 def _process_context() -> str:
@@ -250,8 +255,7 @@ class Worker:
     def begin_shadow(self, cluster: Snapshot, policy: SimPolicy) -> None:
         """Begin to check the decisions of a live cluster's Kueue, from this Snapshot. Raises WorkerError."""
         events = [event for event in change_events(EMPTY, cluster, without=UNDECIDED) if event.table in FOLLOWED]
-        parts = tuple(ENCODER.encode(events[first : first + AT_ONCE]) for first in range(0, len(events), AT_ONCE))
-        self._reply(BeginShadow(cluster.time, parts, msgspec.json.encode(policy)), None)
+        self._reply(BeginShadow(cluster.time, _encoded(events), msgspec.json.encode(policy)), None)
 
     def follow(self, changes: Sequence[Applied | Deleted]) -> ShadowReport:
         """Check the decisions that changes show; return what was found since `begin_shadow`. Raises WorkerError."""
@@ -299,8 +303,7 @@ class Worker:
             seen = known
         before = known.snapshot if known is not None and known.cluster is seen.cluster else None
         events = change_events(before or EMPTY, seen.snapshot, without=UNDECIDED)
-        parts = tuple(ENCODER.encode(events[first : first + AT_ONCE]) for first in range(0, len(events), AT_ONCE))
-        now = seen.snapshot
+        now, parts = seen.snapshot, _encoded(events)
         self._send(UpdateSnapshot(before is None, now.time, parts, msgspec.json.encode(seen.policy), now.seen))
         reply = self._settle()
         if isinstance(reply, Done):

@@ -393,14 +393,7 @@ DRILLS: tuple[Action, ...] = (
 def _answer(id: str, key: str, label: str, help: str, *aliases: str, argument: str = "") -> Action:
     name, scope = f"answer.{id}", Scope.ANSWERS
     return Action(
-        id=name,
-        keys=(key,) if key else (),
-        label=label,
-        help=help,
-        scope=scope,
-        aliases=aliases,
-        argument=argument,
-        footer=True,
+        id=name, keys=(key,), label=label, help=help, scope=scope, aliases=aliases, argument=argument, footer=True
     )
 
 
