@@ -1,6 +1,7 @@
 """What heads that are alike share of a nomination is what each of them would be told by itself."""
 
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 from hypothesis import given, settings
@@ -29,8 +30,8 @@ def decided(cohorts: int, queues: int, batch: int, seed: int) -> list[AdmissionD
     kept: list[AdmissionDecision] = []
     run = drain.session.run_cycle
 
-    def told(now: int) -> list[AdmissionDecision]:
-        found = run(now)
+    def told(now: int, **options: Any) -> list[AdmissionDecision]:
+        found = run(now, **options)
         kept.extend(found)
         return found
 

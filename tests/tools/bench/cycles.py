@@ -48,7 +48,7 @@ def _measure(report: Report, cluster: Cluster, name: str, *, bars: tuple[float, 
     gc.freeze()
     taken = []
     for _ in range(CYCLES // 3 if report.quick else CYCLES):
-        cluster.finish(15)
+        cluster.finish_oldest(15)
         taken.append(cpu(cluster.cycle))
     gc.unfreeze()
     taken.sort()

@@ -36,10 +36,10 @@ def places(report: Report) -> None:
     gc.collect()
     gc.freeze()
     for number in range(ROUNDS // 4 if report.quick else ROUNDS):
-        cluster.add(_workload(number, random))
+        cluster.apply(_workload(number, random))
         taken.append(cpu(cluster.cycle))
         if number > 60:
-            cluster.finish(1)
+            cluster.finish_oldest(1)
     gc.unfreeze()
     admitted = sum(workload.admitted for workload in cluster.workloads.values())
     taken.sort()
