@@ -113,24 +113,25 @@ PUBLIC_MESSAGES = ("CheckState",)
 def redact(data: bytes) -> bytes:
     """Return a Snapshot file with pseudonyms. Raises msgspec.DecodeError if it is not a Snapshot file."""
     file = decode(data)
-    policy = _kueue_of(file.policy)
-    pseudonyms = _Pseudonyms(_checks(file.objects))
+    pseudonyms = Pseudonyms(_checks(file.objects))
     # Names of objects come first, so that their pseudonyms tell their kind.
     for obj in file.objects:
         pseudonyms.call(getattr(obj, "namespace", ""), "namespace")
         pseudonyms.call(getattr(obj, "name", ""), KINDS.get(type(obj).__name__, "name"))
     _collect(file.objects, pseudonyms)
     _collect(file.recent, pseudonyms)
-    _collect_policy(policy, pseudonyms)
     for gap in file.seen.gaps:
         for namespace in gap.namespaces:
             pseudonyms.call(namespace, "namespace")
+    policy = _kueue_of(file.policy)
+    if policy is not None:
+        policy = redact_settings(policy, pseudonyms)
     made = SnapshotFile(
         format=file.format,
         time=file.time,
         objects=tuple(_replaced(obj, "", pseudonyms) for obj in file.objects),
         recent=tuple(_replaced(line, "", pseudonyms) for line in file.recent),
-        policy=msgspec.Raw(msgspec.json.encode(_policy(policy, pseudonyms))) if policy is not None else NO_POLICY,
+        policy=msgspec.Raw(msgspec.json.encode(policy)) if policy is not None else NO_POLICY,
         seed=file.seed,
         seen=_seen(file.seen, pseudonyms),
         staged=file.staged,
@@ -138,7 +139,7 @@ def redact(data: bytes) -> bytes:
     return msgspec.json.encode(made)
 
 
-def _seen(seen: Visibility, pseudonyms: "_Pseudonyms") -> Visibility:
+def _seen(seen: Visibility, pseudonyms: "Pseudonyms") -> Visibility:
     gaps = (
         replace(gap, why=pseudonyms.text(gap.why), namespaces=tuple(map(pseudonyms.text, gap.namespaces)))
         for gap in seen.gaps
@@ -154,13 +155,15 @@ def _checks(objects: Iterable[Object]) -> frozenset[str]:
     )
 
 
-class _Pseudonyms:
-    """Map of names to pseudonyms. Mutated by `call`. `checks` are admission checks whose names may recur in texts."""
+class Pseudonyms:
+    """Map of names to pseudonyms. Mutated by `call`."""
 
-    def __init__(self, checks: frozenset[str]) -> None:
+    def __init__(self, checks: frozenset[str] = frozenset(), digits: int = 0) -> None:
+        """`checks` are admission checks whose names may recur in texts; `digits` of numbers, padded with zeros."""
+        self._digits = digits
         self._of: dict[str, str] = {}
         self._texts: dict[str, str] = {}
-        """Text → redacted text; used only after the last `call`."""
+        """Text → redacted text, until the next new name."""
         self._plain: set[str] = set()
         self._checks = checks
         self._referred: set[str] = set()
@@ -175,7 +178,8 @@ class _Pseudonyms:
             return
         count = self._counts[word] = self._counts.get(word, 0) + 1
         # Settings name resources by prefix, so no pseudonym may be a prefix of another.
-        self._of[name] = f"{word}-{count:03}" if word == RESOURCE else f"{word}-{count}"
+        self._of[name] = f"{word}-{count:0{self._digits or (3 if word == RESOURCE else 0)}}"
+        self._texts.clear()
 
     def refer(self, key: str, word: str) -> None:
         """Assign pseudonyms to a name, or to namespace and name in a key such as `Job/team/train`."""
@@ -210,7 +214,7 @@ class _Pseudonyms:
         return matched[1] + ("; ".join(f'"{name}"' for name in names) or "…")
 
 
-def _collect(value: Any, pseudonyms: _Pseudonyms, field: str = "") -> None:
+def _collect(value: Any, pseudonyms: Pseudonyms, field: str = "") -> None:
     """Assign pseudonyms to all names in a value of this field."""
     if isinstance(value, Struct):
         for name in value.__struct_fields__:
@@ -233,7 +237,7 @@ def _closed(field: str, value: Any) -> bool:
     return field in KEPT and not (isinstance(value, tuple) and value and isinstance(value[0], Struct))
 
 
-def _collect_mapping(mapping: Mapping[Any, Any], pseudonyms: _Pseudonyms, field: str) -> None:
+def _collect_mapping(mapping: Mapping[Any, Any], pseudonyms: Pseudonyms, field: str) -> None:
     for key, value in mapping.items():
         if type(key) is not str:
             continue
@@ -246,14 +250,14 @@ def _collect_mapping(mapping: Mapping[Any, Any], pseudonyms: _Pseudonyms, field:
             _collect_value(key, value, pseudonyms, field)
 
 
-def _collect_value(key: str, value: str, pseudonyms: _Pseudonyms, field: str) -> None:
+def _collect_value(key: str, value: str, pseudonyms: Pseudonyms, field: str) -> None:
     """Assign a pseudonym to a label or annotation value, unless its key's values are not private."""
     known = VOCABULARY.search(key) and not NAMING.search(key)
     if not known or (field == "annotations" and not MEASURE.fullmatch(value)):
         pseudonyms.call(value, "value")
 
 
-def _replaced(value: Any, field: str, pseudonyms: _Pseudonyms) -> Any:
+def _replaced(value: Any, field: str, pseudonyms: Pseudonyms) -> Any:
     """Return a value of this field with pseudonyms."""
     if isinstance(value, Struct):
         return _struct(value, pseudonyms)
@@ -267,7 +271,7 @@ def _replaced(value: Any, field: str, pseudonyms: _Pseudonyms) -> Any:
     return pseudonyms.said(value) if field in TEXTS else pseudonyms.text(value)
 
 
-def _struct(obj: Struct, pseudonyms: _Pseudonyms) -> Any:
+def _struct(obj: Struct, pseudonyms: Pseudonyms) -> Any:
     changed = {}
     for field in obj.__struct_fields__:
         old = getattr(obj, field)
@@ -282,7 +286,7 @@ def _struct(obj: Struct, pseudonyms: _Pseudonyms) -> Any:
     return replace(obj, **changed) if changed else obj
 
 
-def _key(key: Any, pseudonyms: _Pseudonyms) -> Any:
+def _key(key: Any, pseudonyms: Pseudonyms) -> Any:
     if type(key) is not str:
         return key
     if key.startswith(ROLE):
@@ -299,10 +303,12 @@ def _kueue_of(policy: msgspec.Raw) -> Any:
     return {"kueue": document["kueue"]} if isinstance(document, dict) and "kueue" in document else None
 
 
-def _collect_policy(tree: Any, pseudonyms: _Pseudonyms) -> None:
+def redact_settings(tree: Any, pseudonyms: Pseudonyms) -> Any:
+    """Return settings of Kueue (a JSON value) with pseudonyms of the names that a user chose."""
     for text in _texts(tree):
         if CHOSEN.search(text):
             pseudonyms.call(text, RESOURCE)
+    return _policy(tree, pseudonyms)
 
 
 def _texts(tree: Any) -> Iterable[str]:
@@ -317,7 +323,7 @@ def _texts(tree: Any) -> Iterable[str]:
         yield tree
 
 
-def _policy(tree: Any, pseudonyms: _Pseudonyms) -> Any:
+def _policy(tree: Any, pseudonyms: Pseudonyms) -> Any:
     if isinstance(tree, dict):
         return {_chosen(key, pseudonyms): _policy(value, pseudonyms) for key, value in _spelled_out(tree, pseudonyms)}
     if isinstance(tree, list):
@@ -325,7 +331,7 @@ def _policy(tree: Any, pseudonyms: _Pseudonyms) -> Any:
     return _chosen(tree, pseudonyms) if isinstance(tree, str) else tree
 
 
-def _spelled_out(settings: dict[str, Any], pseudonyms: _Pseudonyms) -> Iterable[tuple[str, Any]]:
+def _spelled_out(settings: dict[str, Any], pseudonyms: Pseudonyms) -> Iterable[tuple[str, Any]]:
     """Expand prefixes of resource names in settings to the resources that begin with them."""
     for key, value in settings.items():
         if key == PREFIXES:
@@ -336,5 +342,5 @@ def _spelled_out(settings: dict[str, Any], pseudonyms: _Pseudonyms) -> Iterable[
             yield key, value
 
 
-def _chosen(text: str, pseudonyms: _Pseudonyms) -> str:
+def _chosen(text: str, pseudonyms: Pseudonyms) -> str:
     return pseudonyms.text(text) if CHOSEN.search(text) and not VOCABULARY.search(text) else text
