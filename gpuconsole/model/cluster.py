@@ -117,6 +117,8 @@ class Pod(NamespacedObject, frozen=True, kw_only=True, omit_defaults=True, tag=T
     message: str = ""
     unready: bool = False
     """True if the pod runs, but one of its containers is not ready."""
+    restarts: int = 0
+    """Number of restarts of its containers."""
     hostname: str = ""
     subdomain: str = ""
     """Service that resolves its host name."""

@@ -20,7 +20,7 @@ from gpuconsole.insight.tables import counted
 from gpuconsole.insight.timeline import Moment
 from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.model.clock import DAY, Time, format_span
-from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.devices import DRA_DEVICE, WHOLE_GPU, described
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
@@ -429,10 +429,24 @@ def cost_lines(cost: WorkloadCost | None, now: Time) -> list[Painted]:
     return lines
 
 
+_POD_PHASES = {
+    PodPhase.RUNNING: (GLYPHS["running"], "running"),
+    PodPhase.PENDING: (GLYPHS["pending"], "pending"),
+    PodPhase.FAILED: (GLYPHS["fault"], "fault"),
+    PodPhase.SUCCEEDED: (GLYPHS["good"], "dim"),
+}
+
+
+def pod_phase(pod: Pod) -> Painted:
+    """Format a pod's phase with its glyph; a pod that is being deleted is `Terminating`, as kubectl shows it."""
+    if pod.deleted and not pod.done:
+        return ((f"{GLYPHS['victim']} Terminating", "victim"),)
+    glyph, role = _POD_PHASES[pod.phase]
+    return ((f"{glyph} {pod.phase}", role),)
+
+
 def pod_line(snapshot: Snapshot, pod: Pod) -> Painted:
     """Describe a pod in a line: phase, node, and GPUs, MIG instances, replicas or DRA devices."""
-    looks = {"Running": ("●", "running"), "Pending": ("◐", "pending"), "Failed": ("⚠", "fault")}
-    glyph, role = looks.get(pod.phase, ("✓", "dim"))
     row = gpu_map(snapshot).by_node.get(pod.node)
     unit = row.unit.noun if row is not None else WHOLE_GPU.noun
     gpus = f"  {unit} {','.join(map(str, pod.gpus))}" if pod.gpus else ""
@@ -440,4 +454,4 @@ def pod_line(snapshot: Snapshot, pod: Pod) -> Painted:
     claimed = [cell.device for cell in row.devices if cell.pod == pod.key and cell.device] if row is not None else []
     gpus += f"  {DRA_DEVICE.noun} {','.join(claimed)}" if claimed else ""
     where = pod.node or (pod.reason or "unscheduled")
-    return text_line("  ", (f"{glyph} {pod.phase}", role), f"  {pod.name}  {where}", (gpus, "own"))
+    return text_line("  ", *pod_phase(pod), f"  {pod.name}  {where}", (gpus, "own"))

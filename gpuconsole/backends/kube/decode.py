@@ -129,6 +129,7 @@ class ContainerStatus(TypedDict, total=False):
 
     name: Any
     ready: Any
+    restartCount: Any
     state: Any
     resources: Any
     allocatedResources: Any
@@ -421,6 +422,8 @@ class Item(Struct, frozen=True):
     """Key of the object in the model; empty if `obj` is None or a CoreEvent."""
     unread: bool = False
     """True if the object could not be read; without a name it is unknown which object it is."""
+    document: dict[str, Any] | None = None
+    """The object as it was decoded, if the decoder keeps it for a recording."""
 
 
 class ListPage(Struct, frozen=True):
@@ -494,10 +497,12 @@ _FAILURES = msgspec.json.Decoder(_Failure)
 
 
 class Decoder:
-    """Decodes the objects of one kind. `known` are the keys of jobs whose pods are kept even without GPUs."""
+    """Decodes the objects of one kind."""
 
-    def __init__(self, served: Served, known: Collection[str] = ()) -> None:
+    def __init__(self, served: Served, known: Collection[str] = (), *, keeps_documents: bool = False) -> None:
+        """`known` are the keys of jobs whose pods are kept even without GPUs."""
         self.served = served
+        self._keeps_documents = keeps_documents
         self._known = known
         self._form: msgspec.json.Decoder[Any] = msgspec.json.Decoder(FORMS.get(served.source, ObjectWire))
         self._version = f"{served.group}/{served.version}" if served.group else served.version
@@ -543,7 +548,9 @@ class Decoder:
             return Item(name, version, None, unread=True)
         # The tables and indexes of the process have the same keys (`ObjectTable`).
         key = "" if obj is None or isinstance(obj, CoreEvent) else sys.intern(obj.key)
-        return Item(key if key == name else name, version, obj, key)
+        return Item(
+            key if key == name else name, version, obj, key, document=document if self._keeps_documents else None
+        )
 
     def _object(self, document: dict[str, Any], now: Time) -> Object | CoreEvent | None:
         source = self.served.source
@@ -632,19 +639,27 @@ def _when(document: dict[str, Any], now: Time) -> Time:
 
 
 class ObjectChanged(Struct, frozen=True):
-    """An object was added or changed. `listed` marks one that existed before the watch."""
+    """An object was added or changed. `listed` marks one that existed before the watch.
+
+    `document` is the object as it was decoded, for a recording.
+    """
 
     time: Time
     obj: Object | CoreEvent
     listed: bool = False
+    document: dict[str, Any] | None = None
 
 
 class ObjectGone(Struct, frozen=True):
-    """An object was deleted. `kind` is the model's type of the object."""
+    """An object was deleted. `kind` is the model's type of the object.
+
+    `document` is the object as it was deleted, for a recording; None if only a new list shows that it is gone.
+    """
 
     time: Time
     kind: type
     key: str
+    document: dict[str, Any] | None = None
 
 
 class CommandOutcome(Struct, frozen=True):

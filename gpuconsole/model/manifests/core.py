@@ -187,6 +187,11 @@ def pod(reader: Reader, now: Time) -> Pod:
         nominated_node=status.text("nominatedNodeName"),
         **_why(status),
         unready=any(not place.flag("ready") for place in status.items("containerStatuses")) and _runs(status),
+        restarts=sum(
+            place.optional("restartCount", low=0) or 0
+            for field in ("initContainerStatuses", "containerStatuses")
+            for place in status.items(field)
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from gpuconsole.ui.actions.global_actions import (
     ANSWERS,
     DRILLS,
     EVERYWHERE,
+    LISTS,
     SIMULATION,
     TABLES,
     TIME_LINE,
@@ -32,12 +33,14 @@ from gpuconsole.ui.actions.object_actions import (
     WINDOW,
     WORKLOADS,
 )
+from gpuconsole.ui.actions.panel_actions import PANELS
 
 ACTIONS: tuple[Action, ...] = (
     *TIME_TRAVEL,
     *EVERYWHERE,
     *PLACES,
     *VIEWS,
+    *LISTS,
     *SIMULATION,
     *TABLES,
     *OBJECTS,
@@ -47,6 +50,7 @@ ACTIONS: tuple[Action, ...] = (
     *TOPOLOGY,
     *COST,
     *WINDOW,
+    *PANELS,
     *WHAT_IF,
     *SUBMIT,
     *TIME_LINE,

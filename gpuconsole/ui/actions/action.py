@@ -11,10 +11,12 @@ class Scope(StrEnum):
 
     GLOBAL = "Everywhere"
     VIEWS = "Screens"
+    LISTS = "Object lists"
     TIME = "Time line"
     SIMULATION = "Simulation"
     TABLE = "Tables"
     WINDOW = "Time window"
+    PANELS = "Dashboard panels"
     OBJECT = "Selected object"
     WORKLOAD = "Workloads"
     QUEUE = "Queues"

@@ -211,6 +211,16 @@ VIEWS: tuple[Action, ...] = (
     ),
 )
 
+
+
+def _list(id: str, label: str, help: str, *aliases: str) -> Action:
+    return Action(id=f"list.{id}", label=label, help=help, scope=Scope.LISTS, aliases=aliases)
+
+
+LISTS: tuple[Action, ...] = (
+    _list("pods", "pods", "List pods: phase, restarts, node, GPUs, workload, queue.", "po", "pods", "pod"),
+)
+
 SIMULATION: tuple[Action, ...] = (
     Action(
         id="sim.pause",

@@ -82,7 +82,7 @@ def place(grid: Grid[Any]) -> Painted:
 LOG = logging.getLogger(__name__)
 ACTION_LOG = logging.getLogger("gpuconsole.ui.actions")
 
-WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.SIMULATION, Scope.TABLE, Scope.WINDOW, Scope.ANSWERS)
+WIDE_SCOPES = (Scope.GLOBAL, Scope.VIEWS, Scope.LISTS, Scope.SIMULATION, Scope.TABLE, Scope.WINDOW, Scope.ANSWERS)
 """Scopes that are the same on every screen; they come last in the footer."""
 EVERY_OBJECT = ("object.describe", "object.yaml", "object.menu")
 """Actions of all objects; in the footer they come after the actions of the selected object's kind."""
@@ -310,7 +310,7 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
 
     snapshot: reactive[Snapshot] = reactive(EMPTY, init=False)
 
-    reads: ClassVar[frozenset[str]] = frozenset()
+    reads: frozenset[str] = frozenset()
     """API resources (plurals) of its tables: an empty table names those that are forbidden; none stand for all."""
     groups: Sequence[ActionGroup] = ()
     """Actions that it shares with other screens; a later group's handlers and confirmations replace an earlier's."""

@@ -22,13 +22,13 @@ from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.services.status import ClusterHealth, ConsoleStatus, Missing
-from gpuconsole.ui.actions import BY_ID, Handler
+from gpuconsole.ui.actions import BY_ID, Handler, Scope
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.background import run_in_background
 from gpuconsole.ui.screens.base import AppServices, ConsoleScreen, Contexts
 from gpuconsole.ui.screens.help import GlossaryScreen, HelpScreen
 from gpuconsole.ui.screens.pods import ForwardsScreen
-from gpuconsole.ui.screens.views import ANSWERS, VIEWS, answer_screen, load
+from gpuconsole.ui.screens.views import ANSWERS, LISTS, VIEWS, answer_screen, list_screen, load
 from gpuconsole.ui.table_model import Column, table_of_rows
 from gpuconsole.ui.widgets.command_line import CommandLineRead, namespaces
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, Confirm, Palette, PromptField, Question
@@ -408,6 +408,7 @@ def handlers(app: AppServices) -> dict[str, Handler]:
         "app.rights": lambda: app.open(RightsScreen()),
         "app.apply": lambda: ask_file(screen) if screen is not None else None,
         "app.export": lambda: ask_export(screen) if screen is not None else None,
+        **{f"list.{name}": partial(_open_list, app, name) for name in LISTS},
         "app.all-namespaces": partial(show_namespaces, app, frozenset()),
         "app.suspend": app.action_suspend_process,
         **{f"view.{name}": partial(app.go, name) for name in VIEWS},
@@ -446,7 +447,9 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
             screen.actions.run(line.action)
     if line.namespaces is not None:
         show_namespaces(app, line.namespaces)
-    if line.filter:
+    if line.filter and line.action.scope is Scope.LISTS and app.front is not None:
+        app.front.arrive(filtered=line.filter)
+    elif line.filter:
         app.go(app.view, filtered=line.filter)
 
 
@@ -475,6 +478,11 @@ def _show_answer(app: AppServices, name: str) -> None:
 def _back_or_quit(app: AppServices) -> None:
     if len(app.screen_stack) > 1:
         app.up()
+def _open_list(app: AppServices, name: str) -> None:
+    """Open a list of objects above the screen in front."""
+    app.open(list_screen(name))
+
+
         return
     live = app.cluster.status.sight is not None
     ends = "The cluster is not affected" if live else "The simulation ends"

@@ -29,6 +29,15 @@ _SCREENS = {
 ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills", "shadow")
 """Names of the reports in `screens.answers`; the action `answer.NAME` opens one."""
 
+LISTS = ("pods",)
+"""Names of the lists in `screens.object_lists`; the action `list.NAME` opens one."""
+
+
+def list_screen(name: str) -> "ConsoleScreen":
+    """Make the screen of the object list with this name, one of `LISTS`."""
+    screen: ConsoleScreen = load("object_lists").list_screen(name)
+    return screen
+
 
 def answer_screen(name: str) -> "ConsoleScreen":
     """Make the screen of the report with this name, one of `ANSWERS`."""

@@ -71,7 +71,7 @@ def parse_command(text: str) -> CommandLineRead | None:
     action = ALIASES.get(alias)
     if action is None:
         raise CommandError(_unknown(alias))
-    if action.scope is not Scope.VIEWS:
+    if action.scope not in (Scope.VIEWS, Scope.LISTS):
         if rest and not action.argument:
             raise CommandError(f":{alias} takes no argument")
         return CommandLineRead(action, alias, argument=rest.strip())

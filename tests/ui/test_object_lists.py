@@ -1,0 +1,95 @@
+"""Lists of objects without a view of their own: opened by `:`, above the front screen, with the actions on objects."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuconsole.insight.index.object_lists import listed_pods
+from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.model.commands import Delete
+from gpuconsole.model.manifests import decode_object
+from gpuconsole.ui.screens.object_lists import ObjectListScreen
+from gpuconsole.ui.screens.pods import LogScreen
+from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
+from gpuconsole.ui.widgets.dialogs import Confirm
+from tests.support.console_clusters import NOW, org_cohort, recorded, snapshot_of
+from tests.support.console_stage import SIZES, staged
+from tests.support.live_console import FakeCluster, live
+
+
+def broken_pod() -> Pod:
+    return Pod(
+        namespace="dev",
+        name="crash-0",
+        created=NOW - 60_000_000,
+        phase=PodPhase.RUNNING,
+        unready=True,
+        restarts=7,
+        node="node-1",
+        reason="CrashLoopBackOff",
+    )
+
+
+def test_the_restarts_of_all_containers_are_counted() -> None:
+    status = {"containerStatuses": [{"restartCount": 2}, {"restartCount": 3}], "initContainerStatuses": [{}]}
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "status": status}
+    pod = decode_object(manifest, now=NOW)
+    assert isinstance(pod, Pod)
+    assert pod.restarts == 5
+
+
+def test_pods_are_listed_by_namespace_and_name_those_that_ended_last() -> None:
+    done = replace(broken_pod(), name="a-done", namespace="a", phase=PodPhase.SUCCEEDED)
+    snapshot = snapshot_of([done, broken_pod(), *org_cohort()])
+    names = ["dev/crash-0", "prod/serve-0", "research/embed-0", "research/llm-ft-0", "research/rlhf-0", "a/a-done"]
+    assert [pod.key for pod in listed_pods(snapshot)] == names
+    assert [pod.key for pod in listed_pods(snapshot, {"prod", "dev"})] == ["dev/crash-0", "prod/serve-0"]
+
+
+@pytest.mark.parametrize("size", [*SIZES, (160, 50)], ids=str)
+async def test_pods_are_a_list_with_filter_sort_and_the_way_back(size: tuple[int, int]) -> None:
+    async with staged(recorded([broken_pod(), *org_cohort()]), size) as stage:
+        await stage.press("3", "j")
+        below = stage.line("▌")
+        await stage.write(":po")
+        await stage.press("enter")
+        stage.screen(ObjectListScreen)
+        assert stage.line("serve-0").split()[0:3] == ["serve-0", "prod", "●"]
+        assert "✖" not in stage.line("crash-0")
+        if size[0] >= 120:
+            assert stage.line("crash-0").split()[1:7] == ["crash-0", "dev", "●", "Running", "no", "7"]
+            assert stage.line(" rlhf-0").split()[-5:] == ["node-3", "6", "research/rlhf", "cq-research", "30m"]
+        await stage.press("!")
+        assert [line.split()[1] for line in stage.lines if " Running" in line] == ["crash-0"]
+        await stage.press("!", "U")
+        assert stage.line("▌").split()[1] == "serve-0", "it has the most GPUs"
+        await stage.press("escape")
+        assert stage.line("▌") == below
+
+
+async def test_the_prompt_takes_namespaces_and_a_filter_for_a_list() -> None:
+    async with staged(recorded(org_cohort())) as stage:
+        await stage.write(":pods research /llm")
+        await stage.press("enter")
+        grid = stage.screen(ObjectListScreen).grid
+        assert grid is not None
+        assert [pod.key for pod in grid.rows] == ["research/llm-ft-0"]
+        assert [pod.key for pod in grid._rows.all] == ["research/embed-0", "research/llm-ft-0", "research/rlhf-0"]
+
+
+async def test_a_pod_is_described_explained_read_and_deleted_by_its_typed_name() -> None:
+    cluster = FakeCluster()
+    async with staged(live(cluster)) as stage:
+        await stage.write(":pods")
+        await stage.press("enter", "enter")
+        assert "Pod prod/serve-0" in stage.text
+        await stage.press("escape", "l")
+        stage.screen(LogScreen)
+        assert cluster.at.opened[0].pods == ("prod/serve-0",)
+        await stage.press("escape", "x")
+        assert stage.screen(WorkloadDetailScreen).crumb() == "prod/serve"
+        await stage.press("escape", "ctrl+x", "enter")
+        stage.screen(Confirm)
+        assert cluster.sent == []
+        await stage.write("prod/serve-0")
+        await stage.press("enter", "enter")
+    assert cluster.sent == [Delete("pods", "prod/serve-0")]
