@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 DOCS_STAMP := .venv/.installed-docs
 JOBS ?= 4
 
-.PHONY: help run test lint unit smoke fuzz kill-history bench mutants caches conformance fgd check-why shadow backtest readability controlplane test-live bench-live screenshots docs clean
+.PHONY: help run test lint unit smoke fuzz kill-history bench mutants caches conformance fgd check-why shadow rehearsals backtest readability controlplane test-live bench-live screenshots docs clean
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -55,6 +55,10 @@ conformance: $(STAMP) ## compare with what Kueue, Volcano and KAI decided (needs
 
 shadow: $(STAMP) ## check each decision of recorded Kueues against the engine (needs ../shared/conformance/live)
 	for file in ../shared/conformance/live/*.jsonl.gz; do $(BIN)/gpuconsole shadow $$file || [ $$? -eq 1 ] || exit; done
+	$(BIN)/python -m tests.tools.rehearsals
+
+rehearsals: $(STAMP) ## compare what-ifs of recorded submissions with what Kueue then did (needs ../shared/conformance/live)
+	$(BIN)/python -m tests.tools.rehearsals $(ARGS)
 
 backtest: $(STAMP) ## compare estimated starts with a real trace (needs ../shared/traces); ARGS="--every 24h" for fewer
 	$(BIN)/python -m tests.tools.backtest $(ARGS)
