@@ -110,7 +110,12 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of the console."""
 
     theme: str = ""
-    """Name of a theme; empty = the dark one, or none with NO_COLOR."""
+    """Name of a theme, bundled or from the folder `themes` beside this file; empty = the dark one, or none with
+    NO_COLOR."""
+    glyphs: Literal["auto", "unicode", "ascii"] = "auto"
+    """`ascii` draws glyphs and borders with ASCII characters; `auto` does so unless the locale is UTF-8."""
+    motion: Literal["full", "reduced"] = "full"
+    """`reduced` draws nothing that moves by itself: scrolling jumps, and nothing fades."""
     state_dir: str = ""
     """Folder of the history and the log; empty = the user's state folder."""
     prices: str = ""
@@ -170,13 +175,25 @@ def _written(file: Path) -> float:
 
 def load(options: Mapping[str, Any], environ: Mapping[str, str]) -> Config:
     """Merge all settings. `options` is nested like the file; None means not given. Raises ConfigError."""
-    named = environ.get(f"{PREFIX}CONFIG", "")
-    file = Path(named).expanduser() if named else _user_folder("config") / "config.yaml"
-    layers = [_from_file(file, required=bool(named)), *_from_environment(environ), _given(options)]
+    file = config_file(environ)
+    required = bool(environ.get(f"{PREFIX}CONFIG"))
+    layers = [_from_file(file, required=required), *_from_environment(environ), _given(options)]
     merged: dict[str, Any] = {}
     for layer in layers:
         _merge(merged, layer)
     return msgspec.convert(merged, Config, strict=False)
+
+
+def config_file(environ: Mapping[str, str]) -> Path:
+    """The configuration file, which may not exist; the user's themes are in the folder `themes` beside it."""
+    named = environ.get(f"{PREFIX}CONFIG", "")
+    return Path(named).expanduser() if named else _user_folder("config") / "config.yaml"
+
+
+def is_utf8(environ: Mapping[str, str]) -> bool:
+    """Return whether the locale encodes text as UTF-8; without any locale it is assumed."""
+    named = next((environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "UTF-8")
+    return "utf8" in named.lower().replace("-", "")
 
 
 def _user_folder(kind: str) -> Path:

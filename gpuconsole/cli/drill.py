@@ -167,7 +167,7 @@ def _show(scenario: Scenario, seed: int | None, settings: Config) -> int:
     """
     # Imported here, so that `drill run` needs no terminal toolkit.
     from gpuconsole.backends.simulated import SimulatedBackend
-    from gpuconsole.cli.run import log_to
+    from gpuconsole.cli.run import log_to, preferences
     from gpuconsole.services.console import Console
     from gpuconsole.ui.drill_console import DrillApp
 
@@ -175,7 +175,7 @@ def _show(scenario: Scenario, seed: int | None, settings: Config) -> int:
     simulation = build_simulation(replace(scenario, steps=()), seed=seed)
     about = status_of(simulation, scenario.name)
     console = Console(SimulatedBackend(simulation, speed=1), about=about, prices=scenario.policy.prices)
-    app = DrillApp(console, DrillSession(scenario, seed=seed))
+    app = DrillApp(console, DrillSession(scenario, seed=seed), preferences(settings))
     if settings.theme and settings.theme in app.available_themes:
         app.theme = settings.theme
     console.pause()

@@ -5,6 +5,7 @@ file only, as the terminal belongs to the console. `open_console` also opens con
 """
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -25,7 +26,7 @@ from msgspec.structs import replace
 from gpuconsole import __version__
 from gpuconsole.backends.base import Backend
 from gpuconsole.cli.options import OpenRequest, clustered, configured, cost_labels
-from gpuconsole.config import Config
+from gpuconsole.config import Config, config_file, is_utf8
 from gpuconsole.errors import ConfigError, ConsoleError, HistoryError, UsageError
 from gpuconsole.garbage import collect_seldom
 from gpuconsole.model.clock import Time
@@ -38,6 +39,7 @@ from gpuconsole.store.schema import HistoryInUseError
 from gpuconsole.workers.client import Worker
 
 if TYPE_CHECKING:
+    from gpuconsole.ui.app import Preferences
     from gpuconsole.ui.screens.base import Contexts
 
 
@@ -293,19 +295,31 @@ def _wall() -> Time:
     return time.time_ns() // 1_000
 
 
+def preferences(settings: Config) -> "Preferences":
+    """What the settings say about the look of the console."""
+    from gpuconsole.ui.app import Preferences
+
+    return Preferences(
+        user_themes=config_file(os.environ).parent / "themes",
+        ascii=settings.glyphs == "ascii" or (settings.glyphs == "auto" and not is_utf8(os.environ)),
+        reduced_motion=settings.motion == "reduced",
+    )
+
+
 def _show(console: Console, settings: Config, namespaces: Iterable[str], contexts: "Contexts | None") -> int:
     """Run the app until the user quits; returns the exit status. Raises ConfigError for a bad theme."""
     from gpuconsole.ui.app import ConsoleApp
     from gpuconsole.ui.theme import ThemeError
 
     try:
-        app = ConsoleApp(console, contexts=contexts, warm=True)
+        app = ConsoleApp(console, contexts=contexts, warm=True, preferences=preferences(settings))
     except ThemeError as error:
         raise ConfigError("themes", str(error)) from error
     if settings.theme:
         if settings.theme not in app.available_themes:
             named = ", ".join(theme.name for theme in app.themes)
-            raise ConfigError("theme", f"unknown theme {settings.theme!r}; choose one of {named}")
+            wrong = "".join(f"; {problem}" for problem in app.theme_problems)
+            raise ConfigError("theme", f"unknown theme {settings.theme!r}; choose one of {named}{wrong}")
         app.theme = settings.theme
     app.namespaces = frozenset(namespaces)
     _favour_keys()

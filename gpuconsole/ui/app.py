@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from msgspec import Struct
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.notifications import SeverityLevel
@@ -20,14 +21,14 @@ from gpuconsole.ui.actions import Handler
 from gpuconsole.ui.actions.keys import single_keys
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import SnapshotReady
-from gpuconsole.ui.paint import ROLE_CLASSES
+from gpuconsole.ui.paint import ROLE_CLASSES, AsciiGlyphs
 from gpuconsole.ui.refresh import ScreenPreloader, SnapshotSubscriber
 from gpuconsole.ui.screens.base import ConsoleScreen, Contexts
 from gpuconsole.ui.screens.global_actions import handlers, run_command_line
 from gpuconsole.ui.screens.time_travel import TimeTravelControl
 from gpuconsole.ui.screens.views import VIEWS, load
 from gpuconsole.ui.textual_patches import TunedApp
-from gpuconsole.ui.theme import load_themes
+from gpuconsole.ui.theme import DEFAULT, UserThemes, in_order, load_themes
 from gpuconsole.ui.widgets.command_line import CommandLineRead
 from gpuconsole.ui.widgets.painter import RoleStyles
 
@@ -61,6 +62,17 @@ class ViewHistory:
         """The previously open view."""
         before = (*self._visited[: self._at][::-1], *self._visited[self._at + 1 :])
         return next((view for view in before if view != self.here), None)
+
+
+class Preferences(Struct, frozen=True, kw_only=True):
+    """What the operator chose about the look of the console."""
+
+    user_themes: Path | None = None
+    """Folder of the user's themes; None for bundled themes only."""
+    ascii: bool = False
+    """Draw glyphs and borders with ASCII characters."""
+    reduced_motion: bool = False
+    """Draw nothing that moves by itself: scrolling jumps, and nothing fades or spins."""
 
 
 REPAINT = 0.25
@@ -100,6 +112,7 @@ class ConsoleApp(TunedApp):
         repaint: float = REPAINT,
         contexts: Contexts | None = None,
         warm: bool = False,
+        preferences: Preferences | None = None,
     ) -> None:
         """`repaint` = 0 draws every Snapshot, for tests that tick by hand; `contexts` opens other contexts for `:ctx`.
 
@@ -117,18 +130,46 @@ class ConsoleApp(TunedApp):
         self._warm = warm
         self._last_key = ""
         self._interrupted = -TWICE
+        preferences = preferences or Preferences()
         for theme in self.themes:
             self.register_theme(theme)
-        self.theme = self.themes[0].name
+        self._user_themes = UserThemes(preferences.user_themes) if preferences.user_themes is not None else None
+        self.theme_problems = self._read_user_themes()
+        """What is wrong with the user's themes; they are shown as messages once there is a screen."""
+        self.theme = DEFAULT if DEFAULT in self.available_themes else self.themes[0].name
+        if preferences.ascii:
+            self.filter_output(AsciiGlyphs())
+        if preferences.reduced_motion:
+            self.animation_level = "none"
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Return the colours of the first theme, with which Textual can parse the stylesheet under any theme."""
         return self.themes[0].variables
 
+    def _read_user_themes(self) -> list[str]:
+        """Register the user's themes that are new or changed; return the errors in others, which stay as they were."""
+        if self._user_themes is None:
+            return []
+        themes, problems = self._user_themes.read_changed()
+        for theme in themes:
+            self.register_theme(theme)
+            self.themes = in_order([*(one for one in self.themes if one.name != theme.name), theme])
+            if theme.name == self.theme:
+                self.mutate_reactive(ConsoleApp.theme)
+        return problems
+
+    def _watch_user_themes(self) -> None:
+        for problem in self._read_user_themes():
+            self.flash(problem, "error")
+
     # Data
 
     def on_mount(self) -> None:
         self._following.begin(self.cluster)
+        if self._user_themes is not None:
+            self.set_interval(1.0, self._watch_user_themes)
+            for problem in self.theme_problems:
+                self.call_after_refresh(self.flash, problem, "error")
         self._at_terminal = not self.is_headless and at_terminal()
         if not self.is_headless and sys.platform != "win32":
             # Somebody ended the process, or closed its terminal: the same as a quit, with the terminal restored.

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.strip import Strip
 
 from gpuconsole.model.text import clean
@@ -55,6 +57,45 @@ GLYPHS = {
     "unknown": "?",
     "good": "✓",
 }
+
+
+_ASCII_PAIRS = (
+    "●* ◐o ▲^ ▼v ✖x ○. ⚠! ⏸= ✓+ ⊘0 ▣# ◑c ◒d ✗X ⟲@ ▸> ▾- ★* ⏎< ↻@ ⇧^ ←< →> ↑^ ↓v ↔- ‹< ›> "
+    "─- ━- ═= │| ┃| ║| ├+ ┤+ ┬+ ┴+ ┼+ └+ ┘+ ┌+ ┐+ ╭+ ╮+ ╰+ ╯+ ▔- ▕| ▏| "
+    "…~ ·. •* ×x ÷/ −- –- —- ≤< ≥> ≈~ ½h °' ²2 ∞* Σs μu µu §S ‰% ºo ˙' ⎺' ⎻- ⎼_ ⎽_ "
+    '█# ▓% ▒: ░. ▌| ▐| ▙# ▟# ▀" ▄_ ▁_ ▂. ▃- ▅= ▆+ ▇* ⌈[ ⌉] ⌊[ ⌋]'
+)
+_ASCII = {pair[0]: pair[1] for pair in _ASCII_PAIRS.split()}
+"""Glyph → the ASCII character that is drawn for it; those of `GLYPHS` differ from each other."""
+
+
+class AsciiTranslation(dict[int, str]):
+    """A table for `str.translate` to ASCII text that is as wide; characters without a likeness become `?`."""
+
+    def __missing__(self, code: int) -> str:
+        if code < 128:
+            return chr(code)
+        if 0x2800 <= code < 0x2900:
+            # Braille dots of a plot: how many are set.
+            return " .:*#"[((code - 0x2800).bit_count() + 1) // 2]
+        return _ASCII.get(chr(code)) or "?" * cell_len(chr(code))
+
+
+class AsciiGlyphs(LineFilter):
+    """Draws all glyphs and borders with ASCII characters, for terminals and fonts that have no others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._table = AsciiTranslation()
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Translate the text of a line."""
+        return [
+            segment
+            if segment.text.isascii()
+            else Segment(segment.text.translate(self._table), segment.style, segment.control)
+            for segment in segments
+        ]
 
 
 def painted(cell: Cell) -> Painted:

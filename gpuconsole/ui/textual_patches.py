@@ -12,6 +12,7 @@ from typing import IO, Any, Literal
 from textual import events
 from textual.app import App
 from textual.driver import Driver
+from textual.filter import LineFilter
 from textual.message_pump import MessagePump
 from textual.notifications import Notification, Notify, SeverityLevel
 from textual.screen import Screen
@@ -121,6 +122,10 @@ class TunedApp(App[None]):
         if isinstance(file := vars(driver).get("_file"), io.TextIOWrapper):
             vars(driver)["_file"] = LastingOutput(file)
         return driver
+
+    def filter_output(self, filter: LineFilter) -> None:
+        """Pass every line through `filter` before it goes to the terminal."""
+        self._filters.append(filter)
 
     @property
     def is_exiting(self) -> bool:

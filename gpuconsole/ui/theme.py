@@ -1,5 +1,10 @@
-"""Themes from YAML files: the colours of Textual's `Theme`, and one for each role."""
+"""Themes from YAML files: the colours of Textual's `Theme`, and one for each role.
 
+Bundled themes are in `themes/`; the user's are in the folder `themes` beside the configuration file, and are read again
+when they change.
+"""
+
+import re
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -31,6 +36,10 @@ COLOURS = (
 )
 """Names that a theme must define in `variables`: a colour for each role, and a series for queues and owners."""
 
+DEFAULT = "console-dark"
+"""Name of the theme that is used unless another is chosen."""
+_NAME = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
+_TEXT_STYLES = {"none", "not", "bold", "dim", "italic", "underline", "reverse", "strike"}
 _FIELDS = {field.name for field in fields(Theme)}
 _PLAIN = ("name", "dark", "ansi", "variables", "luminosity_spread", "text_alpha")
 
@@ -57,11 +66,47 @@ def load_theme(path: Path) -> Theme:
 
 
 def load_themes(folder: Path) -> list[Theme]:
-    """Read all themes of a folder, dark ones first. Raises ThemeError, also where there is none."""
+    """Read all themes of a folder, the default first, then dark ones. Raises ThemeError, also where there is none."""
     themes = [load_theme(path) for path in sorted(folder.glob("*.yaml"))]
     if not themes:
         raise ThemeError(f"{folder}: no themes; add one YAML file per theme")
-    return sorted(themes, key=lambda theme: (not theme.dark, theme.name))
+    return in_order(themes)
+
+
+def in_order(themes: Iterable[Theme]) -> list[Theme]:
+    """Sort themes: the default first, then dark ones, then by name."""
+    return sorted(themes, key=lambda theme: (theme.name != DEFAULT, not theme.dark, theme.name))
+
+
+def find_theme(themes: Iterable[Theme], wanted: str) -> Theme | None:
+    """Return the theme with this name, else the one with the shortest name that contains it."""
+    named = [theme for theme in themes if wanted in theme.name]
+    return min(named, key=lambda theme: len(theme.name), default=None)
+
+
+class UserThemes:
+    """The user's own themes: the YAML files of a folder, which may change while the console runs. Mutates."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, tuple[int, int]] = {}
+        """File → (time of the last change in ns, bytes) when it was read."""
+
+    def read_changed(self) -> tuple[list[Theme], list[str]]:
+        """Read the files that are new or changed since the last call; return their themes, and the errors in others."""
+        themes: list[Theme] = []
+        problems: list[str] = []
+        for path in sorted(self._folder.glob("*.yaml")):
+            try:
+                about = path.stat()
+                version = about.st_mtime_ns, about.st_size
+                if self._read.get(path) == version:
+                    continue
+                self._read[path] = version
+                themes.append(load_theme(path))
+            except (OSError, ThemeError) as error:
+                problems.append(str(error))
+        return themes, problems
 
 
 def _check_keys(path: Path, document: dict[Any, Any]) -> None:
@@ -70,6 +115,8 @@ def _check_keys(path: Path, document: dict[Any, Any]) -> None:
         raise ThemeError(f"{path}: unknown {_names(unknown)}; known keys: {_names(sorted(_FIELDS))}")
     if not isinstance(document.get("name"), str) or not isinstance(document.get("primary"), str):
         raise ThemeError(f"{path}: name and primary are required")
+    if not _NAME.fullmatch(document["name"]):
+        raise ThemeError(f"{path}: name: use letters, digits, - and _, beginning with a letter")
     variables = document.get("variables")
     missing = [name for name in COLOURS if not isinstance(variables, dict) or name not in variables]
     if missing:
@@ -78,7 +125,17 @@ def _check_keys(path: Path, document: dict[Any, Any]) -> None:
 
 def _check_colours(path: Path, document: dict[Any, Any]) -> None:
     colours = {key: value for key, value in document.items() if key not in _PLAIN and value is not None}
-    colours |= {f"variables.{name}": document["variables"][name] for name in COLOURS}
+    for name, value in document["variables"].items():
+        if not str(name).endswith("-style"):
+            colours[f"variables.{name}"] = value
+        elif not set(str(value).split()) <= _TEXT_STYLES:
+            raise ThemeError(f"{path}: variables.{name}: {value!r} is not a text style, such as bold or underline")
+    for key in ("dark", "ansi"):
+        if not isinstance(document.get(key, True), bool):
+            raise ThemeError(f"{path}: {key}: {document[key]!r} is not true or false")
+    for key in ("luminosity_spread", "text_alpha"):
+        if not isinstance(document.get(key, 0.0), int | float):
+            raise ThemeError(f"{path}: {key}: {document[key]!r} is not a number")
     for key, value in colours.items():
         try:
             Color.parse(str(value))

@@ -121,7 +121,7 @@ EVERYWHERE: tuple[Action, ...] = (
     Action(
         id="app.theme",
         label="theme",
-        help="Switch to the next theme, or to the named one.",
+        help="Choose a theme, or switch to the named one.",
         scope=Scope.GLOBAL,
         aliases=("theme",),
         argument="[name]",

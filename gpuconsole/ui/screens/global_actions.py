@@ -30,6 +30,7 @@ from gpuconsole.ui.screens.help import GlossaryScreen, HelpScreen
 from gpuconsole.ui.screens.pods import ForwardsScreen
 from gpuconsole.ui.screens.views import ANSWERS, LISTS, VIEWS, answer_screen, list_screen, load
 from gpuconsole.ui.table_model import Column, table_of_rows
+from gpuconsole.ui.theme import find_theme
 from gpuconsole.ui.widgets.command_line import CommandLineRead, namespaces
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, Confirm, Palette, PromptField, Question
 from gpuconsole.ui.widgets.grid import Grid
@@ -90,18 +91,20 @@ def ask_namespaces(app: AppServices) -> None:
         app.front.dialogs.prompt(wanted, lambda text: show_namespaces(app, namespaces(text) or frozenset()))
 
 
-def next_theme(app: AppServices) -> None:
-    """Switch to the next theme, cyclically."""
-    names = [theme.name for theme in app.themes]
-    at = names.index(app.theme) if app.theme in names else -1
-    app.theme = names[(at + 1) % len(names)]
+def ask_theme(app: AppServices) -> None:
+    """Ask for a theme."""
+    if app.front is not None:
+        options = [
+            ChoiceOption(theme.name, theme.name, detail="dark" if theme.dark else "light") for theme in app.themes
+        ]
+        app.front.dialogs.choose("Theme", options, lambda name: set_theme(app, name), chosen=app.theme)
 
 
 def set_theme(app: AppServices, wanted: str) -> None:
-    """Switch to the first theme whose name contains `wanted`."""
-    match = [theme.name for theme in app.themes if wanted in theme.name]
-    if match:
-        app.theme = match[0]
+    """Switch to the theme whose name is `wanted`, else to the one with the shortest name that contains it."""
+    theme = find_theme(app.themes, wanted)
+    if theme is not None:
+        app.theme = theme.name
     else:
         app.flash(f"Unknown theme {wanted}; available: {', '.join(theme.name for theme in app.themes)}", "error")
 
@@ -400,7 +403,7 @@ def handlers(app: AppServices) -> dict[str, Handler]:
         "app.previous": partial(app.step, -1),
         "app.next": partial(app.step, 1),
         "app.last": app.go_to_last_view,
-        "app.theme": partial(next_theme, app),
+        "app.theme": partial(ask_theme, app),
         "app.namespaces": partial(ask_namespaces, app),
         "app.context": partial(ask_context, app),
         "app.forwards": lambda: app.open(ForwardsScreen()),
