@@ -189,7 +189,7 @@ class SeriesSampler:
             time=snapshot.time // MINUTE * MINUTE,
             span=MINUTE,
             queues=found.samples(),
-            gpus=_gpu_samples(snapshot),
+            gpus=gpu_samples(snapshot),
             evictions=dict(sorted(evictions.items())),
             cost_hourly=nodes_hourly(snapshot, prices),
         )
@@ -311,7 +311,8 @@ def _sample(
     )
 
 
-def _gpu_samples(snapshot: Snapshot) -> tuple[GpuSample, ...]:
+def gpu_samples(snapshot: Snapshot) -> tuple[GpuSample, ...]:
+    """Sample the GPUs of a Snapshot by type."""
     totals: dict[str, list[int]] = {}
     for row in gpu_rows(snapshot):
         if row.cells or row.devices:

@@ -6,66 +6,29 @@ from textual.app import ComposeResult
 
 from gpuconsole.insight.timeline import Repeated, folded
 from gpuconsole.model.devices import short_amount
-from gpuconsole.model.events import HistoryEvent, HistoryEventKind
+from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.status import ConsoleStatus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action, Handlers
-from gpuconsole.ui.names import called, named
-from gpuconsole.ui.paint import Cell, Painted
+from gpuconsole.ui.event_table import FAULTS, ROLES, event_cell, reason_of, subject_of
+from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.table_model import Column, with_room_for_units
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines
 from gpuconsole.ui.widgets.textpane import wrapped
 
-ROLES = {
-    HistoryEventKind.ADMITTED: "running",
-    HistoryEventKind.STARTED: "running",
-    HistoryEventKind.FINISHED: "good",
-    HistoryEventKind.PENDING: "pending",
-    HistoryEventKind.GANG_WAITING: "pending",
-    HistoryEventKind.PLACES: "pending",
-    HistoryEventKind.PREEMPTED: "victim",
-    HistoryEventKind.EVICTED: "victim",
-    HistoryEventKind.POD_EVICTED: "victim",
-    HistoryEventKind.FAILED: "fault",
-    HistoryEventKind.POD_FAILED: "fault",
-    HistoryEventKind.NODE_DOWN: "fault",
-    HistoryEventKind.DEADLOCK: "fault",
-    HistoryEventKind.COMMAND_REFUSED: "fault",
-}
-GLYPHS = {"running": "●", "good": "✓", "pending": "◐", "victim": "✖", "fault": "⚠"}
-FAULTS = ("victim", "fault")
-
-
-def _what(row: Repeated) -> Cell:
-    role = ROLES.get(row.line.what, "")
-    return ((f"{GLYPHS.get(role, '·')} {row.line.what}", role),)
-
-
-def _subject(row: Repeated) -> str:
-    line = row.line
-    return line.pod or called(line.workload) or line.node or line.queue
-
-
-def _why(row: Repeated) -> str:
-    line = row.line
-    by = f"by {called(line.by)}: " if line.by else ""
-    times = f"{fmt.repeats(row.count, row.span)} " if row.count > 1 else ""
-    return f"{times}{by}{named(line.message or line.reason)}"
-
-
 COLUMNS: tuple[Column[Repeated], ...] = (
     Column("TIME", lambda row: fmt.clock(row.line.time), id="age", width=8, sort=lambda row: row.line.time, down=True),
-    Column("EVENT", _what, id="status", width=17, sort=lambda row: row.line.what),
+    Column("EVENT", event_cell, id="status", width=17, sort=lambda row: row.line.what),
     Column(
         "OBJECT",
-        _subject,
+        subject_of,
         id="name",
         width=20,
         flex=2,
-        sort=_subject,
+        sort=subject_of,
     ),
     Column("QUEUE", lambda row: ((row.line.queue, "dim"),), width=12, rank=2),
     Column(
@@ -78,7 +41,7 @@ COLUMNS: tuple[Column[Repeated], ...] = (
         sort=lambda row: row.line.gpus,
         down=True,
     ),
-    Column("REASON", _why, width=16, flex=3),
+    Column("REASON", reason_of, width=16, flex=3),
 )
 
 
@@ -134,7 +97,7 @@ class HistoryScreen(ConsoleScreen):
         """Show the whole event, which the table may cut."""
         row = self._row
         if row is not None:
-            self.flash(f"{fmt.date_and_clock(row.line.time)}: {row.line.what} {_subject(row)} {_why(row)}")
+            self.flash(f"{fmt.date_and_clock(row.line.time)}: {row.line.what} {subject_of(row)} {reason_of(row)}")
 
 
 def unrecorded(status: ConsoleStatus) -> Painted:

@@ -332,16 +332,19 @@ class GpuMap(ScrollView, RoleStyles, can_focus=True, inherit_bindings=False):
 
     def _recolour(self) -> None:
         self._look = GpuCellStyle(self.colour, self._rows, self._now, self._telemetry, self._known)
-        self._arrange()
-
-    def _arrange(self) -> None:
         cells = max((len(row.all_cells) for row in self._rows), default=0)
         self._name_width = min(MAX_NAME, max((cell_len(clean(row.node)) for row in self._rows), default=8))
         self._block = self._name_width + 2 + cells + GAP
+        self._arrange()
+
+    def lines_at(self, width: int) -> int:
+        """Return the number of lines that all nodes take at a width."""
+        return -(-len(self._rows) // max(1, (width + GAP) // self._block)) or 1
+
+    def _arrange(self) -> None:
         width = self.scrollable_content_region.width
         self._columns = max(1, (width + GAP) // self._block)
-        lines = -(-len(self._rows) // self._columns)
-        self.virtual_size = Size(max(1, width), lines)
+        self.virtual_size = Size(max(1, width), self.lines_at(width))
         self._strips.clear()
         self.refresh()
 

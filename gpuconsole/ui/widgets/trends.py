@@ -1,10 +1,13 @@
 """Trends of a queue or the whole cluster over a window of time: GPUs, pending GPUs, waits and preemptions as curves.
 
-A gap in the recording is a gap in the curve. Samples that are further apart than the columns are no gap.
+A gap in the recording is a gap in the curve. Samples that are further apart than the columns are no gap. `chart` draws
+curves over several lines; areas, lines and dots can be told apart without colours.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from enum import StrEnum
+from itertools import groupby, pairwise
+from math import floor, log10
 from statistics import fmean, median
 
 from msgspec import Struct
@@ -14,7 +17,7 @@ from gpuconsole.insight.series import QueueSample, Samples, SeriesKind
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Span, Time, next_multiple
 from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.paint import GLYPHS, Cell, Painted, Piece, join
+from gpuconsole.ui.paint import GLYPHS, Cell, Painted, Piece, join, plain
 from gpuconsole.ui.widgets.painter import DrawnLines
 
 
@@ -156,8 +159,164 @@ def highest(values: Values) -> float:
     return max((value for value in values if value is not None), default=0.0)
 
 
+class CurveStyle(StrEnum):
+    """How a curve of a chart is drawn."""
+
+    AREA = "area"
+    LINE = "line"
+    DOTS = "dots"
+
+
+class ChartCurve(Struct, frozen=True, kw_only=True):
+    """One curve of a chart."""
+
+    label: str
+    role: str
+    values: Values
+    style: CurveStyle = CurveStyle.AREA
+    newest: str = ""
+    """Its newest value with its unit, for the legend."""
+
+
+SCAN = {CurveStyle.LINE: "⎽⎼─⎻⎺", CurveStyle.DOTS: ".·˙"}
+"""Glyphs of a line from the bottom to the top of a terminal cell."""
+LEGEND = {CurveStyle.AREA: "█", CurveStyle.LINE: "─", CurveStyle.DOTS: "·"}
+_Canvas = list[list[Piece]]
+"""Lines from the top, each with one piece per column."""
+
+
+def chart(
+    curves: Sequence[ChartCurve],
+    begin: Time,
+    end: Time,
+    width: int,
+    height: int,
+    label: Callable[[float], str] = fmt.mean,
+) -> tuple[Cell, ...]:
+    """Draw curves over the time from `begin` to `end`: legend, canvas with a scale from 0, time axis.
+
+    Later curves are drawn over earlier ones. `label` formats a value of the scale. With less than four lines there is
+    no room for a canvas, and only the legend is drawn.
+    """
+    named: Cell = join(
+        [
+            ((f"{LEGEND[one.style]} ", one.role), (one.label, ""), (f" {one.newest}" if one.newest else "", "strong"))
+            for one in curves
+        ]
+    )
+    rows = height - 2
+    if rows < 2:
+        return (named,)
+    top = round_up(max((highest(one.values) for one in curves), default=0.0))
+    scale = [label(top), *[""] * (rows - 1)]
+    if rows >= 5:
+        scale[rows // 2] = label(top / 2)
+    left = max(map(len, [*scale, label(0.0)]))
+    columns = max(1, width - left - 1)
+    canvas: _Canvas = [[(" ", "")] * columns for _ in range(rows)]
+    for one in curves:
+        _draw(canvas, one, top)
+    lines = [
+        ((f"{said:>{left}}", "dim"), ("┤" if said else "│", "dim"), *_merged(row))
+        for said, row in zip(scale, canvas, strict=True)
+    ]
+    return (named, *lines, ((f"{label(0.0):>{left}}", "dim"), ("┼", "dim"), *time_axis(begin, end, columns)))
+
+
+def round_up(value: float) -> float:
+    """Return the end of a scale: the smallest of 1, 1.5, 2, 3, 4, 5, 6, 8, 10 times a power of ten that is enough."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** floor(log10(value))
+    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 20) if step * power >= value)
+
+
+def _draw(canvas: _Canvas, one: ChartCurve, top: float) -> None:
+    rows, columns = len(canvas), len(canvas[0])
+    for column in range(columns):
+        value = one.values[column * len(one.values) // columns] if one.values else None
+        if value is None:
+            continue
+        height = max(0.0, min(1.0, value / top)) * rows
+        if one.style is not CurveStyle.AREA:
+            row, glyphs = min(rows - 1, int(height)), SCAN[one.style]
+            part = min(len(glyphs) - 1, int((height - row) * len(glyphs)))
+            canvas[rows - 1 - row][column] = (glyphs[part], one.role)
+            continue
+        eighths = max(1 if value > 0 else 0, round(height * len(LEVELS)))
+        full, part = divmod(eighths, len(LEVELS))
+        for row in range(full):
+            canvas[rows - 1 - row][column] = (LEVELS[-1], one.role)
+        if part:
+            canvas[rows - 1 - full][column] = (LEVELS[part - 1], one.role)
+
+
+def _merged(pieces: Sequence[Piece]) -> Painted:
+    """Neighbours of one role as one piece."""
+    return tuple(("".join(text for text, _ in run), role) for role, run in groupby(pieces, lambda piece: piece[1]))
+
+
+def time_axis(begin: Time, end: Time, columns: int) -> Painted:
+    """Draw an axis of `columns` cells with the times at its ends and in between."""
+    is_short = end - begin <= DAY
+    length = len("09:14" if is_short else "25 Jan 09:14")
+    marks = max(1, min(5, columns // (length + 8)))
+    axis = ["─"] * columns
+    for mark in range(marks + 1):
+        time = begin + (end - begin) * mark // marks
+        said = fmt.clock(time)[:length] if is_short else f"{fmt.date_and_minute(time):>{length}}"
+        at = max(0, min(columns - length, round(mark * columns / marks) - length // 2))
+        axis[at : at + length] = said
+    return (("".join(axis)[:columns], "dim"),)
+
+
 def _total(values: Sequence[float]) -> float:
     return float(sum(values))
+
+
+CHART, TWO_CHARTS = 7, 15
+"""Least heights of one chart, and of two."""
+
+
+def trend_charts(trend: Trend, width: int, height: int) -> tuple[Cell, ...]:
+    """Draw GPUs against quota and pending GPUs; where there is room, also waits and preemptions below."""
+    if not trend.samples:
+        return (_nothing(trend),)
+    newest, columns = trend.samples[-1][1], max(1, width)
+    begin = trend.end - trend.window.span
+    used = binned(trend, columns, lambda one: one.used, fmean)
+    curves = [ChartCurve(label=f"{trend.unit}s in use", role="own", values=used, newest=fmt.mean(newest.used))]
+    if not _flavor_only(trend):
+        pending = binned(trend, columns, lambda one: one.pending_gpus, fmean)
+        curves.append(
+            ChartCurve(
+                label="pending",
+                role="pending",
+                values=pending,
+                style=CurveStyle.DOTS,
+                newest=f"{fmt.mean(newest.pending_gpus)}{pending_text(newest, trend.unit)}",
+            )
+        )
+    nominal = binned(trend, columns, lambda one: one.nominal, fmean)
+    curves.append(
+        ChartCurve(label="quota", role="strong", values=nominal, style=CurveStyle.LINE, newest=fmt.mean(newest.nominal))
+    )
+    if height < TWO_CHARTS or _flavor_only(trend):
+        return chart(curves, begin, trend.end, width, height)
+    waits = binned(trend, columns, lambda one: one.wait_p95, max)
+    preempted = binned(trend, columns, lambda one: float(one.preempted), _total, absent=0.0)
+    wait = ChartCurve(label="wait p95", role="pending", values=waits, newest=plain(_wait(newest.wait_p95, 0)))
+    below = max(CHART - 1, (height - 1) // 3)
+    counts: Cell = (
+        (f"{GLYPHS['victim']} preempted ", "victim"),
+        (f"{trend.preempted:,} ", "strong"),
+        (curve(preempted, highest(preempted)), "victim"),
+    )
+    return (
+        *chart(curves, begin, trend.end, width, height - below - 1),
+        *chart([wait], begin, trend.end, width, below, lambda value: fmt.age(round(value * SECOND))),
+        counts,
+    )
 
 
 LABEL, FACTS = 10, 27
@@ -260,7 +419,7 @@ def window_title(trend: Trend) -> str:
 
 
 class TrendPane(DrawnLines):
-    """Draws a trend: four curves where it is high enough, else one line; nothing without a trend."""
+    """Draws a trend: charts where it is high enough, else four curves, or one line; nothing without a trend."""
 
     trend: reactive[Trend | None] = reactive(None)
 
@@ -280,4 +439,6 @@ class TrendPane(DrawnLines):
         trend = self.trend
         if trend is None:
             return ()
+        if height >= CHART:
+            return trend_charts(trend, width, height)
         return trend_lines(trend, width) if height > 1 else (trend_brief(trend, width),)

@@ -1,0 +1,17 @@
+"""Actions on the panels of the dashboard: hide, enlarge, move."""
+
+from gpuconsole.ui.actions.action import Action, Scope
+
+
+def _panel(id: str, key: str, label: str, help: str, *aliases: str) -> Action:
+    return Action(id=f"panel.{id}", keys=(f"Z {key}",), label=label, help=help, scope=Scope.PANELS, aliases=aliases)
+
+
+PANELS: tuple[Action, ...] = (
+    _panel("hide", "h", "hide panel", "Hide the active panel of the dashboard."),
+    _panel("show", "s", "show panel", "Show a hidden panel of the dashboard.", "panels"),
+    _panel("enlarge", "e", "enlarge panel", "Give the active panel the whole width and more lines, or less."),
+    _panel("earlier", "p", "panel to the front", "Move the active panel one place to the front."),
+    _panel("later", "n", "panel to the back", "Move the active panel one place to the back."),
+    _panel("reset", "r", "reset panels", "Show all panels in their first order and size."),
+)
