@@ -32,7 +32,7 @@ from gpuconsole.backends.base import (
 from gpuconsole.backends.guard import AuditEntry, Guard
 from gpuconsole.errors import HistoryError, NotSupportedError
 from gpuconsole.insight.cost.allocation import DEFAULT_LABELS, CostHour, CostLabels
-from gpuconsole.insight.forecast.agreement import NO_COMPARISON
+from gpuconsole.insight.forecast.agreement import NO_COMPARISON, ShadowReport, agreement_sentence
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.forecast import Forecast
 from gpuconsole.insight.health.engines import EnginesInForce, KueueProblem, sharing
@@ -269,7 +269,9 @@ class Console:
             ForecastService(self._live, worker, recorder) if self._live is not None and forecasts else None
         )
         """Forecasts of a live cluster; None for simulations, which need none, and without `forecasts`."""
-        self.shadow = ShadowService(self._live, worker) if self._live is not None and worker and forecasts else None
+        self.shadow = (
+            ShadowService(self._live, worker, recorder) if self._live is not None and worker and forecasts else None
+        )
         """Checks Kueue's decisions in a live cluster; None for simulations, and without a worker or forecasts."""
         self._estimates = EstimateService(recorder, about.source if self._live is not None else "")
         self._stopped = False
@@ -369,13 +371,28 @@ class Console:
             loading=renewed is None or (sight is not None and sight.loading),
             sight=sight,
             kueue=self._kueue_problems(sight) if past is None else (),
-            agreement=self.shadow.last_day if self.shadow is not None and past is None else NO_COMPARISON,
+            agreement=report.last_day if (report := self.shadow_report) is not None else NO_COMPARISON,
             stalled=self._loop.stalled,
             worker=self._worker_status(),
             history=self._unsaved(),
             lost_events=self._recorder.lost if self._recorder is not None else 0,
             failed_writes=self._recorder.failed_writes if self._recorder is not None else 0,
         )
+
+    @property
+    def shadow_report(self) -> ShadowReport | None:
+        """How Kueue's decisions compare with the engine's, until the shown time; None where nothing compares them."""
+        past = self._past
+        if past is None:
+            return self.shadow.shown if self.shadow is not None else None
+        cluster = past.cluster
+        return cluster.agreement.as_report(cluster.snapshot.time) if not cluster.staged else None
+
+    @property
+    def agreement(self) -> str:
+        """How often the engine decided as Kueue did, as a sentence; empty where nothing compares them."""
+        report = self.shadow_report
+        return agreement_sentence(report.last_day, report.known_since) if report is not None else ""
 
     def _kueue_problems(self, sight: ClusterHealth | None) -> tuple[KueueProblem, ...]:
         """Problems of Kueue; none while the cluster is not observed completely."""

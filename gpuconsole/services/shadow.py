@@ -4,13 +4,19 @@ import logging
 import threading
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from gpuconsole.backends.base import LiveBackend
-from gpuconsole.errors import WorkerError
+from gpuconsole.errors import HistoryError, WorkerError
 from gpuconsole.insight.data_gaps import missing_for_admission
-from gpuconsole.insight.forecast.agreement import NO_COMPARISON, AgreementCounts, ShadowReport
+from gpuconsole.insight.forecast.agreement import AgreementRecord, ShadowReport
+from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.store import queries
+from gpuconsole.store.recorder import Recorder
+from gpuconsole.store.schema import reading
 from gpuconsole.workers.client import FOLLOWED, Worker
 
 LOG = logging.getLogger(__name__)
@@ -25,8 +31,9 @@ MOST_WAITING = 100_000
 class ShadowService:
     """Checks the decisions of Kueue in a live cluster. Mutates; `observe` and `published` for the polling thread."""
 
-    def __init__(self, live: LiveBackend, worker: Worker) -> None:
+    def __init__(self, live: LiveBackend, worker: Worker, recorder: Recorder | None = None) -> None:
         self._live = live
+        self._recorder = recorder
         self._worker = worker
         self._lock = threading.Lock()
         self._base: tuple[Snapshot, SimPolicy] | None = None
@@ -37,11 +44,14 @@ class ShadowService:
         self._stopped = threading.Event()
         self.report: ShadowReport | None = None
         """What was found since the begin; None before that."""
+        self.day = AgreementRecord()
+        """The decisions of the last 24 hours, with those before the begin and of earlier sessions."""
 
     @property
-    def last_day(self) -> AgreementCounts:
-        """The decisions of the last 24 hours."""
-        return self.report.last_day if self.report is not None else NO_COMPARISON
+    def shown(self) -> ShadowReport | None:
+        """What was found since the begin, with the hours and disagreements of the whole last day."""
+        report, day = self.report, self.day
+        return replace(report, hours=day.hours, disagreements=day.disagreements) if report is not None else None
 
     def start(self) -> None:
         """Follow the cluster in a separate thread, until `stop`."""
@@ -81,9 +91,25 @@ class ShadowService:
             changes, self._waiting = self._waiting, []
         if base is not None:
             self._worker.begin_shadow(*base)
-            self.report = ShadowReport(since=base[0].time, until=base[0].time)
+            self._begun(base[0].time)
         for first in range(0, len(changes), AT_ONCE):
-            self.report = self._worker.follow(changes[first : first + AT_ONCE])
+            self._take(self._worker.follow(changes[first : first + AT_ONCE]))
+
+    def _begun(self, now: Time) -> None:
+        """Note the begin of a shadow; the first one continues the record of earlier sessions."""
+        if self.report is None and self._recorder is not None:
+            try:
+                with reading(self._recorder.path) as db:
+                    self.day = queries.agreement(db, self._recorder.recording, now)
+            except HistoryError:
+                LOG.exception("The agreement of earlier sessions cannot be read")
+        self.report = ShadowReport(since=now, until=now)
+
+    def _take(self, report: ShadowReport) -> None:
+        news = report.news(self.report) if self.report is not None else AgreementRecord()
+        self.report, self.day = report, (self.day + news).day_before(report.until)
+        if self._recorder is not None and news:
+            self._recorder.add_agreement(news)
 
     def _run(self) -> None:
         while not self._stopped.wait(INTERVAL):

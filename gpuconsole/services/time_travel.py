@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from gpuconsole.backends.base import ClusterHealth
 from gpuconsole.errors import HistoryError, ReadOnlyError
+from gpuconsole.insight.forecast.agreement import AgreementRecord
 from gpuconsole.insight.health.engines import EnginesInForce, engines
 from gpuconsole.insight.index.queues import QueueMetrics, VisibilityPositions
 from gpuconsole.insight.tables import seconds, time_range
@@ -49,6 +50,8 @@ class RecordedCluster(Struct, frozen=True, kw_only=True):
     recording: Recording
     events: tuple[HistoryEvent, ...] = ()
     """The newest history events until then, oldest first; more than the Snapshot has."""
+    agreement: AgreementRecord = AgreementRecord()
+    """Kueue's decisions of the 24 hours before, compared with the engine's."""
 
     @property
     def staged(self) -> bool:
@@ -74,7 +77,8 @@ def recorded_cluster(db: sqlite3.Connection, recording: Recording, time: Time, e
         raise HistoryError(
             f"the schedulers' settings at {format_time(checkpoint.time)} cannot be read: {error}"
         ) from error
-    return RecordedCluster(snapshot=snapshot, policy=policy, recording=recording, events=lines)
+    agreement = queries.agreement(db, recording.id, time)
+    return RecordedCluster(snapshot=snapshot, policy=policy, recording=recording, events=lines, agreement=agreement)
 
 
 FORMS = "write it as 2026-01-05T14:00Z, or as -2h for the time before the end of the recording"

@@ -15,6 +15,15 @@ from msgspec import Struct
 
 from gpuconsole.errors import DamagedHistoryError, HistoryError
 from gpuconsole.insight.cost.allocation import CostHour, CostOwner
+from gpuconsole.insight.forecast.agreement import (
+    KEPT,
+    AgreementCounts,
+    AgreementRecord,
+    DecisionKind,
+    DisagreementCause,
+    ShadowDisagreement,
+    first_hour,
+)
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastDifference, ForecastDifferences
 from gpuconsole.insight.forecast.estimates import Interval, PastEstimate
 from gpuconsole.insight.overview import BINS, LastHour
@@ -22,7 +31,7 @@ from gpuconsole.insight.preemption.history import NEEDED, OVER, PLACED, Losses, 
 from gpuconsole.insight.series import Samples, SeriesKind
 from gpuconsole.insight.tables import time_range
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
-from gpuconsole.model.clock import HOUR, MINUTE, SECOND, Span, Time, format_time
+from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Span, Time, format_time
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.text import clean
 from gpuconsole.store.event_blocks import KIND_NUMBERS, LOST, EventBlock, EventBlockReader, Found, Lines, bits
@@ -225,6 +234,29 @@ def compared(db: sqlite3.Connection, limit: int) -> ForecastDifferences:
         causes[_cause(cause)] += number
     earlier = causes - Counter(one.cause for one in listed)
     return ForecastDifferences(decisions=decisions, agreed=agreed, differences=listed, earlier=earlier)
+
+
+def agreement(db: sqlite3.Connection, recording: int, now: Time) -> AgreementRecord:
+    """Return the decisions of Kueue in the 24 hours before `now` that were compared with the engine's."""
+    hours = db.execute(
+        "select hour, decisions, agreed, unknown from agreement_hours where recording = ? and hour between ? and ?",
+        (recording, first_hour(now), now // HOUR),
+    ).fetchall()
+    rows = db.execute(
+        "select time, workload, queue, kind, expected, actual, cause from disagreements"
+        " where recording = ? and time > ? and time <= ? order by id desc limit ?",
+        (recording, now - DAY, now, KEPT),
+    ).fetchall()
+    return AgreementRecord(
+        hours={int(hour): AgreementCounts(*map(int, counts)) for hour, *counts in hours},
+        disagreements=tuple(map(_disagreement, reversed(rows))),
+    )
+
+
+def agreement_of(db: sqlite3.Connection, source: str, now: Time) -> AgreementRecord:
+    """Return the same for the live cluster `source`; an empty one if nothing of it is recorded."""
+    row = db.execute("select id from recordings where mode = ? and source = ?", (LIVE, source)).fetchone()
+    return agreement(db, int(row[0]), now) if row is not None else AgreementRecord()
 
 
 def estimates(db: sqlite3.Connection, source: str, limit: int) -> list[PastEstimate]:
@@ -560,6 +592,20 @@ def _difference(row: tuple[Any, ...]) -> ForecastDifference:
         detail=detail,
         object=obj,
         span=int(span),
+    )
+
+
+def _disagreement(row: tuple[Any, ...]) -> ShadowDisagreement:
+    time, kind = int(row[0]), str(row[3])
+    workload, queue, expected, actual = (clean(str(row[place])) for place in (1, 2, 4, 5))
+    return ShadowDisagreement(
+        time=time,
+        workload=workload,
+        queue=queue,
+        kind=DecisionKind(kind) if kind in list(DecisionKind) else DecisionKind.PENDING,
+        expected=expected,
+        actual=actual,
+        cause=DisagreementCause(row[6]) if row[6] in list(DisagreementCause) else DisagreementCause.NOT_TRIED,
     )
 
 

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from gpuconsole.config import HistorySettings
 from gpuconsole.errors import DamagedHistoryError, HistoryError
 from gpuconsole.insight.cost.allocation import CostHour
+from gpuconsole.insight.forecast.agreement import AgreementRecord
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.estimates import KEPT, PastEstimate
 from gpuconsole.insight.health.telemetry import DevicePlace, UtilizationSample
@@ -262,6 +263,7 @@ class Recorder:
         self._changes_lost = False
         self._prepare: Callable[[], None] | None = None
         self._compared = ForecastDifferences()
+        self._agreement = AgreementRecord()
         self._estimates: list[PastEstimate] = []
         self._measured: dict[str, list[UtilizationSample]] = {}
         self._seen: Visibility = EVERYTHING
@@ -345,6 +347,11 @@ class Recorder:
         """Queue the differences of a forecast from Kueue's decisions."""
         with self._room:
             self._compared += said
+
+    def add_agreement(self, found: AgreementRecord) -> None:
+        """Queue decisions that a shadow has compared since the last call."""
+        with self._room:
+            self._agreement += found
 
     def add_estimates(self, estimates: Sequence[PastEstimate]) -> None:
         """Queue estimated starts: new ones, or ones whose outcome is now known."""
@@ -480,6 +487,7 @@ class Recorder:
                 first_audit=self._next_audit,
                 compared=self._compared,
                 first_difference=self._next_difference,
+                agreement=self._agreement,
                 estimates=list(self._estimates),
                 costs=list(self._costs),
                 samples=list(self._samples),
@@ -517,6 +525,7 @@ class Recorder:
                 del self._changes[: len(queued.changes)]
                 self._changes_size = sum(len(change.data) for change in self._changes)
             self._compared = self._compared.without(queued.compared)
+            self._agreement = self._agreement.without(queued.agreement)
             self._room.notify_all()
 
 
@@ -559,6 +568,9 @@ class SharedHistory(Recorder):
 
     def compared(self, said: ForecastDifferences) -> None:
         """Ignore comparisons."""
+
+    def add_agreement(self, found: AgreementRecord) -> None:
+        """Ignore compared decisions; the other process compares them, too."""
 
     def add_estimates(self, estimates: Sequence[PastEstimate]) -> None:
         """Ignore estimates."""

@@ -203,6 +203,17 @@ def _raw(cutoffs: _Cutoffs) -> Iterator[_Statement]:
             values=(session, first, end, end),
             key="(session, name)",
         )
+    yield _Statement(
+        table="agreement_hours",
+        condition="from agreement_hours where recording = ? and hour < ?",
+        values=(cutoffs.recording, cutoffs.raw // HOUR),
+        key="(recording, hour)",
+    )
+    yield _Statement(
+        table="disagreements",
+        condition="from disagreements where recording = ? and time < ?",
+        values=(cutoffs.recording, cutoffs.raw),
+    )
     # A checkpoint is needed as long as changes after it are.
     old = (
         "from checkpoints where recording = ? and coalesce((select min(later.time) from checkpoints later"

@@ -259,6 +259,21 @@ def migrations() -> "Migrations":
         db.execute("alter table sessions add column events integer not null default 0")
         _move_events(db.conn)
 
+    @steps()
+    def shadow(db: "Database") -> None:
+        """Decisions of Kueue that were compared with the engine's, by hours since 1970, and each disagreement."""
+        db.execute(
+            "create table agreement_hours (recording integer not null references recordings(id), hour integer not null,"
+            " decisions integer not null, agreed integer not null, unknown integer not null,"
+            " primary key (recording, hour)) without rowid"
+        )
+        db.execute(
+            "create table disagreements (id integer primary key, recording integer not null references recordings(id),"
+            " time integer not null, workload text not null, queue text not null, kind text not null,"
+            " expected text not null, actual text not null, cause text not null)"
+        )
+        db.execute("create index disagreements_time on disagreements (recording, time)")
+
     return steps
 
 

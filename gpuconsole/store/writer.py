@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from gpuconsole.insight.cost.allocation import CostHour, CostOwner
+from gpuconsole.insight.forecast.agreement import AgreementRecord
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.estimates import PastEstimate
 from gpuconsole.insight.preemption.history import lost_by
@@ -66,6 +67,15 @@ _AGREEMENT = (
     "insert into agreement values (?, ?, ?) on conflict (session) do update"
     " set decisions = decisions + excluded.decisions, agreed = agreed + excluded.agreed"
 )
+_AGREEMENT_HOUR = (
+    "insert into agreement_hours values (?, ?, ?, ?, ?) on conflict (recording, hour) do update set"
+    " decisions = decisions + excluded.decisions, agreed = agreed + excluded.agreed,"
+    " unknown = unknown + excluded.unknown"
+)
+_DISAGREEMENT = (
+    "insert into disagreements (recording, time, workload, queue, kind, expected, actual, cause)"
+    " values (?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _ESTIMATE = "insert or replace into foretold values (?, ?, ?, ?, ?, ?, ?)"
 _AUDIT = "insert into audit (session, n, wall, time, command, outcome, detail) values (?, ?, ?, ?, ?, ?, ?)"
 _COST = (
@@ -95,6 +105,7 @@ class Queued(Struct, frozen=True, kw_only=True):
     """Number of the first line of the audit log."""
     compared: ForecastDifferences = field(default_factory=ForecastDifferences)
     first_difference: int = 0
+    agreement: AgreementRecord = AgreementRecord()
     estimates: Sequence[PastEstimate] = ()
     costs: Sequence[CostHour] = ()
     samples: Sequence[Samples] = ()
@@ -401,6 +412,10 @@ class Writer:
             rows = enumerate(queued.compared.differences, queued.first_difference)
             db.executemany(_DIFFERENCE, ((session, n, *msgspec.structs.astuple(one)) for n, one in rows))
             db.execute(_AGREEMENT, (session, queued.compared.decisions, queued.compared.agreed))
+        hours = queued.agreement.hours.items()
+        db.executemany(_AGREEMENT_HOUR, [(self.recording, hour, *msgspec.structs.astuple(one)) for hour, one in hours])
+        found = queued.agreement.disagreements
+        db.executemany(_DISAGREEMENT, [(self.recording, *msgspec.structs.astuple(one)) for one in found])
         db.executemany(_ESTIMATE, [(session, *_estimate(one)) for one in queued.estimates])
         self._write_costs(queued.costs, today)
         self._write_samples(queued.samples, today)

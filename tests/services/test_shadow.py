@@ -1,18 +1,22 @@
 """A live console passes the changes of its cluster to the worker, which checks each decision of Kueue."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.forecast.agreement import NO_COMPARISON, AgreementCounts, DisagreementCause
+from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.services.console import Console
 from gpuconsole.services.shadow import ShadowService
+from gpuconsole.store.recorder import Opening, Recorder
 from gpuconsole.ui.widgets.header_footer import left_parts
 from gpuconsole.workers.client import Worker
 from tests.insight.test_forecast_check import WAITS, admitted
 from tests.support.contended_cluster import simulation
+from tests.support.recorded_histories import NEVER
 from tests.support.scripted_live_backend import Elsewhere
 from tests.support.snapshots import ORG_QUEUES, START, waiting
 
@@ -22,10 +26,12 @@ NEXT = waiting("next", "prod/lq", 2, minutes_ago=1)
 class Watched:
     """A console on a live cluster with a worker; time and requests come by hand."""
 
-    def __init__(self) -> None:
-        self.cluster = Elsewhere((*ORG_QUEUES, WAITS), START)
+    def __init__(self, history: Path | None = None, start: Time = START) -> None:
+        self.cluster = Elsewhere((*ORG_QUEUES, WAITS), start)
         self.worker = Worker()
-        self.console = Console(self.cluster, worker=self.worker)
+        opening = Opening(version="1", mode="LIVE", source="prod")
+        recorder = Recorder(history, opening, wall=lambda: self.cluster.now, interval=NEVER) if history else None
+        self.console = Console(self.cluster, worker=self.worker, recorder=recorder)
 
     @property
     def shadow(self) -> ShadowService:
@@ -97,3 +103,57 @@ def test_without_a_beginning_the_worker_says_so() -> None:
 def test_a_simulation_and_a_console_without_a_worker_have_no_shadow() -> None:
     assert Console(SimulatedBackend(simulation())).shadow is None
     assert Console(Elsewhere(ORG_QUEUES, START)).shadow is None
+
+
+def test_after_a_restart_the_last_day_includes_the_time_before_and_an_earlier_time_shows_that_of_then(
+    tmp_path: Path,
+) -> None:
+    first = Watched(tmp_path / "history.db")
+    first.follow()
+    first.cluster.put(admitted(WAITS, flavor="h100"))
+    first.follow()
+    assert first.console.agreement == (
+        "The engine agreed with Kueue in 0 of 1 decisions of the last 24 h on this cluster."
+    )
+    first.console.stop()
+
+    again = Watched(tmp_path / "history.db", START + 23 * HOUR)
+    again.follow()
+    assert again.console.status.agreement == AgreementCounts(decisions=1)
+    again.cluster.put(NEXT, admitted(NEXT))
+    again.follow()
+    report = again.console.shadow_report
+    assert report is not None
+    assert (report.counts, report.last_day) == (AgreementCounts(1, 1), AgreementCounts(2, 1))
+    assert [found.workload for found in report.disagreements] == ["prod/waits"]
+
+    again.cluster.wait(2 * 3600)
+    again.follow()
+    again.cluster.put(admitted(WAITS))
+    again.follow()
+    assert again.console.status.agreement == AgreementCounts(2, 2), "the disagreement is older than a day"
+
+    recorder, travel = again.console._recorder, again.console.time_travel
+    assert recorder is not None
+    assert travel is not None
+    recorder.flush()
+    again.console.travel_to(travel.cluster(START + 23 * HOUR + MINUTE // 30))
+    past = again.console.shadow_report
+    assert past is not None
+    assert past.last_day == AgreementCounts(2, 1)
+    assert past.causes == {DisagreementCause.OTHER_FLAVORS: 1}
+    assert "('agreement with Kueue 50.0%', 'fault')" in again.header
+    again.console.stop()
+
+
+def test_a_shadow_that_begins_again_keeps_what_was_found_before(watched: Watched) -> None:
+    watched.follow()
+    watched.cluster.put(admitted(WAITS))
+    watched.follow()
+    watched.cluster.lost = "connection refused"
+    watched.follow()
+    watched.cluster.lost = ""
+    watched.follow()
+    watched.cluster.put(NEXT, admitted(NEXT))
+    watched.follow()
+    assert watched.console.status.agreement == AgreementCounts(2, 2)

@@ -313,7 +313,7 @@ def test_opening_twice_migrates_once(tmp_path: Path) -> None:
     applied = db.execute("select name from _sqlite_migrations").fetchall()
     names = (
         "announcements change_log choices costs counted event_blocks forecasts foretold gpu_samples history losses"
-        " lost_unknown races recordings series units unknown_losses unseen"
+        " lost_unknown races recordings series shadow units unknown_losses unseen"
     )
     assert sorted(applied) == [(name,) for name in names.split()]
     db.close()

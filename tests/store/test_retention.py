@@ -9,6 +9,13 @@ import pytest
 from gpuconsole.config import HistorySettings
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.cost.allocation import CostHour, CostKind, CostOwner
+from gpuconsole.insight.forecast.agreement import (
+    AgreementCounts,
+    AgreementRecord,
+    DecisionKind,
+    DisagreementCause,
+    ShadowDisagreement,
+)
 from gpuconsole.insight.series import QueueSample, Samples, SeriesKind
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
 from gpuconsole.model.clock import DAY, HOUR, MINUTE, Time
@@ -49,6 +56,15 @@ def record_day(recorder: Recorder, time: Time) -> None:
     recorder.add_costs([CostHour(owner=owner, hour=time, used_usd=1.0)])
     recorder.add_changes(Checkpoint(time, b"state"), ChangeBatch(time, time + 2, b"changes"))
     recorder.audit(time, "cordon", "done", "")
+    found = ShadowDisagreement(
+        time=time,
+        workload=job,
+        kind=DecisionKind.PENDING,
+        expected="",
+        actual="",
+        cause=DisagreementCause.NOT_TRIED,
+    )
+    recorder.add_agreement(AgreementRecord(hours={time // HOUR: AgreementCounts(1)}, disagreements=(found,)))
     recorder.flush()
 
 
@@ -87,6 +103,9 @@ def test_each_kind_of_data_is_kept_as_long_as_the_settings_say(tmp_path: Path) -
         assert {one.message for one in events if one.what is HistoryEventKind.PENDING} == {"no quota"}
         assert days_of([one.time for one in queries.samples(db, *whole, span=MINUTE)]) == [89, 8, 6, 0]
         assert days_of([one.time for one in queries.samples(db, *whole, span=HOUR)]) == [100, 89, 8, 6]
+        for time in ("hour * 3600000000", "time"):
+            table = "disagreements" if time == "time" else "agreement_hours"
+            assert days_of([at for (at,) in db.execute(f"select {time} from {table}")]) == [6, 0]
         costs = queries.cost_hours(db, *whole)
         assert days_of([one.hour for one in costs]) == [100, 89, 8, 6, 0]
         assert {one.owner.workload for one in costs} == {f"team/job-{one.hour // DAY}" for one in costs}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gpuconsole.config import HistorySettings
 from gpuconsole.insight.cost.allocation import CostHour, CostKind, CostOwner
+from gpuconsole.insight.forecast.agreement import AgreementCounts, AgreementRecord
 from gpuconsole.insight.series import QueueSample, Samples, SeriesKind
 from gpuconsole.model.change_log import ChangeBatch, Checkpoint
 from gpuconsole.model.clock import HOUR, MINUTE
@@ -51,6 +52,7 @@ def write_for_ever(path: Path, said: Connection) -> None:
         owner = CostOwner(kind=CostKind.WORKLOAD, workload=f"team/job-{n}")
         recorder.add_costs([CostHour(owner=owner, hour=n // 1_000 * HOUR, used_usd=1.0)])
         queue = QueueSample(kind=SeriesKind.QUEUE, name="q", used=float(n))
+        recorder.add_agreement(AgreementRecord(hours={0: AgreementCounts(decisions=1, agreed=1)}))
         recorder.add_samples(Samples(time=n // LINES * MINUTE, span=MINUTE, queues=(queue,)))
         changes = ChangeBatch(n, n + LINES, bytes(100))
         recorder.add_changes(Checkpoint(n, bytes(1_000)) if n % 1_000 == 0 else None, changes)
@@ -130,6 +132,8 @@ def check_whole(db: sqlite3.Connection, recovered: Recovered) -> None:
     assert sum(one.used_usd for one in costs) * LINES == recovered.lines, "costs are written with the events"
     samples = queries.samples(db, recording, 0, 2**60, span=MINUTE)
     assert len(samples) * LINES == recovered.lines, "samples are written with the events"
+    compared = queries.agreement(db, recording, 0).counts
+    assert compared.agreed * LINES == recovered.lines, "compared decisions are written with the events"
     if recovered.lines:
         checkpoint, batches = queries.rebuild_at(db, recording, recovered.lines)
         assert batches[-1].until == recovered.lines, "changes are written with the events"

@@ -1,11 +1,13 @@
 """Results of comparing Kueue's decisions with the engine's: counts, and each disagreement with both decisions."""
 
+from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct
 
-from gpuconsole.model.clock import Time
+from gpuconsole.insight.tables import seconds
+from gpuconsole.model.clock import DAY, HOUR, Time
 
 KEPT = 200
 """Maximum number of disagreements that are listed; older ones are only counted."""
@@ -85,6 +87,11 @@ class AgreementCounts(Struct, frozen=True):
             self.decisions + other.decisions, self.agreed + other.agreed, self.unknown + other.unknown
         )
 
+    def __sub__(self, other: "AgreementCounts") -> "AgreementCounts":
+        return AgreementCounts(
+            self.decisions - other.decisions, self.agreed - other.agreed, self.unknown - other.unknown
+        )
+
     @property
     def known(self) -> int:
         """Decisions that can be judged."""
@@ -112,14 +119,85 @@ class AgreementCounts(Struct, frozen=True):
 NO_COMPARISON = AgreementCounts()
 
 
+def agreement_sentence(last_day: AgreementCounts, known_since: Time | None = None) -> str:
+    """Return how often the engine decided as Kueue did in the last 24 hours, as a sentence about this cluster.
+
+    `known_since` is when the first decision could be judged, if that is known.
+    """
+    until = f" until {seconds(known_since)}" if known_since is not None else ""
+    if last_day.known:
+        agreed = f"{last_day.agreed:,} of {last_day.known:,} decisions"
+        more = f"; {last_day.unknown:,} more are unknown{until}" if last_day.unknown else ""
+        return f"The engine agreed with Kueue in {agreed} of the last 24 h on this cluster{more}."
+    if last_day.unknown:
+        return f"The engine's agreement with Kueue on this cluster is unknown{until or ' yet'}."
+    return "No decision of Kueue was compared with the engine in the last 24 h on this cluster."
+
+
+class AgreementRecord(Struct, frozen=True, kw_only=True):
+    """Decisions by the hour, and disagreements: what the history keeps of the shadows of a cluster."""
+
+    hours: Mapping[int, AgreementCounts] = {}
+    """Number of an hour since 1970 → the decisions in it."""
+    disagreements: tuple[ShadowDisagreement, ...] = ()
+    """Oldest first."""
+
+    def __add__(self, other: "AgreementRecord") -> "AgreementRecord":
+        hours = {hour: self.hours.get(hour, NO_COMPARISON) for hour in (*self.hours, *other.hours)}
+        return AgreementRecord(
+            hours={hour: counts + other.hours.get(hour, NO_COMPARISON) for hour, counts in hours.items()},
+            disagreements=(*self.disagreements, *other.disagreements),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.hours or self.disagreements)
+
+    def without(self, other: "AgreementRecord") -> "AgreementRecord":
+        """Return what was added since `other`, which this record continues."""
+        added = {hour: counts - other.hours.get(hour, NO_COMPARISON) for hour, counts in self.hours.items()}
+        return AgreementRecord(
+            hours={hour: counts for hour, counts in added.items() if counts.decisions},
+            disagreements=self.disagreements[len(other.disagreements) :],
+        )
+
+    def day_before(self, now: Time) -> "AgreementRecord":
+        """Return the decisions of the 24 hours before `now`, in whole hours, with the newest disagreements."""
+        found = tuple(one for one in self.disagreements if now - DAY < one.time <= now)
+        hours = {hour: counts for hour, counts in self.hours.items() if first_hour(now) <= hour <= now // HOUR}
+        return AgreementRecord(hours=hours, disagreements=found[-KEPT:])
+
+    @property
+    def counts(self) -> AgreementCounts:
+        """All decisions."""
+        return sum(self.hours.values(), NO_COMPARISON)
+
+    def as_report(self, now: Time) -> "ShadowReport":
+        """Return the 24 hours before `now` as a report of what a shadow found by then."""
+        day = self.day_before(now)
+        return ShadowReport(
+            since=now - DAY,
+            until=now,
+            counts=day.counts,
+            hours=day.hours,
+            causes=Counter(one.cause for one in day.disagreements),
+            disagreements=day.disagreements,
+            known_since=now - DAY,
+        )
+
+
+def first_hour(now: Time) -> int:
+    """Return the number of the first of the 24 hours before `now`."""
+    return (now - DAY) // HOUR + 1
+
+
 class ShadowReport(Struct, frozen=True, kw_only=True):
     """What a shadow has found since its begin."""
 
     since: Time = 0
     until: Time = 0
     counts: AgreementCounts = AgreementCounts()
-    last_day: AgreementCounts = AgreementCounts()
-    """Those of the last 24 hours, in whole hours."""
+    hours: Mapping[int, AgreementCounts] = {}
+    """Number of an hour since 1970 → the decisions in it, of the last 24 hours."""
     kinds: Mapping[DecisionKind, AgreementCounts] = {}
     states: Mapping[StateOrigin, int] = {}
     """Number of agreements by the state on which the engine agrees."""
@@ -131,3 +209,14 @@ class ShadowReport(Struct, frozen=True, kw_only=True):
     """Number of cohort trees whose inadmissible workloads have not been requeued since the begin."""
     known_since: Time | None = None
     """When the last of these trees was requeued; None as long as there are any."""
+
+    @property
+    def last_day(self) -> AgreementCounts:
+        """The decisions of the last 24 hours."""
+        return AgreementRecord(hours=self.hours).counts
+
+    def news(self, earlier: "ShadowReport") -> AgreementRecord:
+        """Return the decisions since an earlier report of the same shadow."""
+        added = AgreementRecord(hours=self.hours).without(AgreementRecord(hours=earlier.hours))
+        count = self.counts.disagreed - earlier.counts.disagreed
+        return AgreementRecord(hours=added.hours, disagreements=self.disagreements[-count:] if count else ())

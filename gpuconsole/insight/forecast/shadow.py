@@ -28,10 +28,11 @@ from gpuconsole.insight.forecast.agreement import (
     ShadowDisagreement,
     ShadowReport,
     StateOrigin,
+    first_hour,
 )
 from gpuconsole.insight.forecast.decisions import newly_true, workload_facts
 from gpuconsole.insight.forecast.forecast import assigned, possible_scheduler_states, with_obstacle
-from gpuconsole.model.clock import DAY, HOUR, SECOND, Span, Time
+from gpuconsole.model.clock import HOUR, SECOND, Span, Time
 from gpuconsole.model.events import AdmissionDecision, Admit, Applied, Deleted, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.snapshot import TableView
@@ -111,13 +112,13 @@ class Shadow:
     @property
     def report(self) -> ShadowReport:
         """What was found so far."""
-        first = (self._now - DAY) // HOUR
-        self._hours = {hour: counts for hour, counts in self._hours.items() if hour > first}
+        first = first_hour(self._now)
+        self._hours = {hour: counts for hour, counts in self._hours.items() if hour >= first}
         return ShadowReport(
             since=self._since,
             until=self._now,
             counts=sum(self._kinds.values(), AgreementCounts()),
-            last_day=sum(self._hours.values(), AgreementCounts()),
+            hours=dict(self._hours),
             kinds=dict(self._kinds),
             states=dict(self._found),
             causes=dict(self._causes),

@@ -502,6 +502,8 @@ class AnswerContext(NamedTuple):
     """Preemptions, oldest first."""
     shadow: ShadowReport | None
     """Comparison of Kueue's decisions with the engine's; None without a shadow."""
+    agreement: str
+    """The same as a sentence about the last 24 hours."""
 
 
 Answer = Callable[[AnswerContext], Sequence[Part]]
@@ -529,8 +531,9 @@ class RepeatedReport:
         began, console = time.monotonic(), self._screen.console
         try:
             standing = console.answers.standing()
-            shadow = console.shadow.report if console.shadow is not None else None
-            asked = AnswerContext(standing, snapshot, console.prices, console.preemptions(), shadow)
+            asked = AnswerContext(
+                standing, snapshot, console.prices, console.preemptions(), console.shadow_report, console.agreement
+            )
             lines = self._answer(asked)
         except ConsoleError as error:
             return error
@@ -592,7 +595,7 @@ def _antipatterns(asked: AnswerContext) -> Sequence[Part]:
 def _shadow(asked: AnswerContext) -> Sequence[Part]:
     if asked.shadow is None:
         return [NO_SHADOW]
-    return shadow_parts(asked.shadow)
+    return [asked.agreement, "", *shadow_parts(asked.shadow)]
 
 
 NO_SHADOW = "no comparison: it needs a live cluster with Kueue, and the worker process"
