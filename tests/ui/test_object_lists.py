@@ -1,17 +1,23 @@
 """Lists of objects without a view of their own: opened by `:`, above the front screen, with the actions on objects."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.index.object_lists import listed_pods
-from gpuconsole.model.cluster import Pod, PodPhase
+from gpuconsole.insight.index.object_lists import check_rows, flavor_rows, listed_pods
+from gpuconsole.insight.index.quota_tree import QuotaUse
+from gpuconsole.model.cluster import Namespace, Pod, PodPhase
 from gpuconsole.model.commands import Delete
+from gpuconsole.model.devices import described
 from gpuconsole.model.manifests import decode_object
-from gpuconsole.ui.screens.object_lists import ObjectListScreen
+from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
+from gpuconsole.model.workloads import CheckState, Condition, Workload
+from gpuconsole.ui.screens.object_lists import FLAVORS, ObjectListScreen
 from gpuconsole.ui.screens.pods import LogScreen
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.widgets.dialogs import Confirm
-from tests.support.console_clusters import NOW, org_cohort, recorded, snapshot_of
+from tests.support.console_clusters import FLAVOR, NOW, org_cohort, recorded, snapshot_of, waiting
 from tests.support.console_stage import SIZES, staged
 from tests.support.live_console import FakeCluster, live
 
@@ -93,3 +99,79 @@ async def test_a_pod_is_described_explained_read_and_deleted_by_its_typed_name()
         await stage.write("prod/serve-0")
         await stage.press("enter", "enter")
     assert cluster.sent == [Delete("pods", "prod/serve-0")]
+
+
+def test_a_flavor_has_the_quota_of_all_queues_its_nodes_and_its_workloads() -> None:
+    (row,) = flavor_rows(snapshot_of(org_cohort()))
+    quota = QuotaUse(flavor=FLAVOR, nominal=24, used=20, borrowed=4, lent=4, available=4)
+    assert (row.name, row.quota, described(row.devices)) == (FLAVOR, quota, "24 GPUs")
+    assert row.nodes == ("node-1", "node-2", "node-3")
+    assert row.queues == ("cq-prod", "cq-research")
+    assert row.workloads == ("prod/serve", "research/embed", "research/llm-ft", "research/rlhf")
+
+
+def test_a_flavor_that_only_a_quota_names_is_listed_as_a_problem() -> None:
+    snapshot = snapshot_of([thing for thing in org_cohort() if not isinstance(thing, ResourceFlavor)])
+    (row,) = flavor_rows(snapshot)
+    assert (row.flavor, row.queues, FLAVORS.fault(row), FLAVORS.about(row)) == (
+        None,
+        ("cq-prod", "cq-research"),
+        True,
+        None,
+    )
+
+
+def test_checks_are_listed_open_ones_first_by_wait_and_a_check_without_workloads_last() -> None:
+    def checked(name: str, state: str, since: int, **more: Any) -> Workload:
+        return replace(waiting(name, 1), checks=(CheckState(name="budget", state=state, since=NOW - since),), **more)
+
+    finished = (Condition("Finished", True, "Succeeded", "", NOW),)
+    snapshot = snapshot_of(
+        [
+            AdmissionCheck(name="budget", controller="example.com/budget"),
+            AdmissionCheck(name="other", controller="example.com/other", active=False),
+            checked("passed", "Ready", 90),
+            checked("new", "Pending", 10),
+            checked("old", "Retry", 20),
+            checked("gone", "Pending", 30, conditions=finished),
+        ]
+    )
+    assert [(row.name, row.workload) for row in check_rows(snapshot)] == [
+        ("budget", "research/old"),
+        ("budget", "research/new"),
+        ("budget", "research/passed"),
+        ("other", ""),
+    ]
+    assert [row.workload for row in check_rows(snapshot, {"prod"})] == [""] * 2
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=str)
+async def test_flavors_cohorts_and_checks_tell_loading_empty_and_what_they_have(size: tuple[int, int]) -> None:
+    checks = (CheckState(name="budget", state="Retry", message="no \x1b[31mmoney", since=NOW),)
+    things = [
+        AdmissionCheck(name="budget", controller="example.com/budget"),
+        *org_cohort(),
+        replace(waiting("dear", 2), checks=checks),
+    ]
+    async with staged(recorded(things), size) as stage:
+        for name, line in (
+            ("fl", "▌ a100-80gb 24 20 4 4 3"),
+            ("cohorts", "▌ org-cohort 24 20 4 4"),
+            ("checks", "▌ budget ⏸ Retry research/dear"),
+        ):
+            await stage.write(f":{name}")
+            await stage.press("enter")
+            assert " ".join(stage.line("▌").split()).startswith(line)
+        assert "\x1b" not in stage.text
+        await stage.press("enter", "escape", "escape", "escape")
+        assert stage.app.way == ["dashboard", "flavors"]
+    async with staged(recorded([Namespace(name="alone")]), size) as stage:
+        for name, text in (
+            ("po", "No pods. Press n to submit a job, 0 for all namespaces."),
+            ("fl", "No ResourceFlavors in this cluster."),
+            ("cohorts", "No Cohorts in this cluster, and no ClusterQueue names one."),
+            ("checks", "No AdmissionChecks in this cluster."),
+        ):
+            await stage.write(f":{name}")
+            await stage.press("enter")
+            assert text in stage.text

@@ -219,6 +219,9 @@ def _list(id: str, label: str, help: str, *aliases: str) -> Action:
 
 LISTS: tuple[Action, ...] = (
     _list("pods", "pods", "List pods: phase, restarts, node, GPUs, workload, queue.", "po", "pods", "pod"),
+    _list("flavors", "flavors", "List flavors: quota, borrowed and free GPUs, nodes, queues.", "fl", "flavors"),
+    _list("cohorts", "cohorts", "List cohorts: quota, borrowed and free GPUs, pending workloads.", "cohorts"),
+    _list("checks", "checks", "List admission checks: state per workload, controller, message.", "checks", "ac"),
 )
 
 SIMULATION: tuple[Action, ...] = (

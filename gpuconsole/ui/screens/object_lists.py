@@ -1,24 +1,34 @@
-"""Lists of objects that have no view of their own, opened by `:` above the front screen: pods.
+"""Lists of objects that have no view of their own, opened by `:` above the front screen: pods, flavors, cohorts …
 
 All have the same screen, `ObjectListScreen`; an `ObjectList` has the columns and the function that makes the rows.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from textual.app import ComposeResult
 
 from gpuconsole.insight.index.demand import pod_units
-from gpuconsole.insight.index.object_lists import listed_pods, queue_of_pod
-from gpuconsole.model.clock import SECOND
+from gpuconsole.insight.index.object_lists import (
+    CheckRow,
+    FlavorRow,
+    check_rows,
+    cohort_rows,
+    flavor_rows,
+    listed_pods,
+    queue_of_pod,
+)
+from gpuconsole.insight.index.quota_tree import QuotaNode, QuotaUse
+from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Pod, PodPhase
-from gpuconsole.model.devices import in_one_unit, short_amount
+from gpuconsole.model.devices import Units, in_one_unit, short_amount
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.services.console import Console
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Handlers
 from gpuconsole.ui.names import called
-from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.paint import GLYPHS, Cell, plain
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen, Subject
 from gpuconsole.ui.screens.objects import ObjectActions, describe_screen
@@ -38,11 +48,11 @@ class ObjectList(Generic[T]):
 
     name: str
     columns: Callable[[Newest], tuple[Column[T], ...]]
-    rows: Callable[[Snapshot, frozenset[str]], Sequence[T]]
+    rows: Callable[[Console, Snapshot, frozenset[str]], Sequence[T]]
     """Makes the rows of a Snapshot, only those of the given namespaces (empty: all)."""
     key: Callable[[T], str]
-    about: Callable[[T], Subject]
-    """The object that a row shows."""
+    about: Callable[[T], Subject | None]
+    """The object that a row shows; None if it does not exist or is not visible."""
     empty: str
     """What is shown without rows: why there are none, and what to do."""
     reads: frozenset[str]
@@ -59,7 +69,7 @@ class ObjectListScreen(ConsoleScreen):
         self.groups = (ObjectActions(self),)
         self.reads = listed.reads
         self._listed = listed
-        self._rows = SnapshotWorker(self, lambda snapshot: listed.rows(snapshot, self.namespaces), self._show_rows)
+        self._rows = SnapshotWorker(self, self._make_rows, self._show_rows)
 
     def body(self) -> ComposeResult:
         listed = self._listed
@@ -77,6 +87,9 @@ class ObjectListScreen(ConsoleScreen):
     def show(self, snapshot: Snapshot) -> None:
         self._rows.ask(snapshot)
 
+    def _make_rows(self, snapshot: Snapshot) -> Sequence[Any]:
+        return self._listed.rows(self.console, snapshot, self.namespaces)
+
     def _show_rows(self, rows: Sequence[Any]) -> None:
         self.query_one(Grid).show(rows)
         self._say_why_empty()
@@ -86,7 +99,8 @@ class ObjectListScreen(ConsoleScreen):
         return self._listed.about(row) if row is not None else None
 
     def subjects(self) -> list[Subject]:
-        return [self._listed.about(row) for row in self.grid.targets] if self.grid is not None else []
+        found = [self._listed.about(row) for row in self.grid.targets] if self.grid is not None else []
+        return [subject for subject in found if subject is not None]
 
     def handlers(self) -> Handlers:
         subject = self.subject()
@@ -167,7 +181,7 @@ def _has_problem(pod: Pod) -> bool:
 PODS = ObjectList[Pod](
     name="pods",
     columns=_pod_columns,
-    rows=listed_pods,
+    rows=lambda console, snapshot, namespaces: listed_pods(snapshot, namespaces),
     key=lambda pod: pod.key,
     about=lambda pod: Subject("pods", pod.key),
     empty="No pods. Press n to submit a job, 0 for all namespaces.",
@@ -175,7 +189,197 @@ PODS = ObjectList[Pod](
     labels=lambda pod: {**pod.template.labels, **pod.labels},
     fault=_has_problem,
 )
-LISTS: dict[str, ObjectList[Any]] = {one.name: one for one in (PODS,)}
+
+
+def _amount(value: int, role: str = "") -> Cell:
+    """An amount; a dim dash for none."""
+    return ((f"{value:,}" if value else fmt.NOTHING, role if value else "dim"),)
+
+
+def _units(amounts: Units) -> Cell:
+    count, noun = in_one_unit(amounts)
+    return short_amount(count, noun) if count else _amount(0)
+
+
+def _quota_columns(use: Callable[[T], QuotaUse]) -> Iterator[Column[T]]:
+    """The columns of used, borrowed and free quota."""
+    for title, id_, role in (("USED", "usage", ""), ("BORROWED", "borrowed", "borrowed"), ("FREE", "available", "")):
+        field_name = {"usage": "used"}.get(id_, id_)
+
+        def count(row: T, name: str = field_name) -> int:
+            amount: int = getattr(use(row), name)
+            return amount
+
+        def cell(row: T, role: str = role, count: Callable[[T], int] = count) -> Cell:
+            return _amount(count(row), role)
+
+        yield Column(title, cell, id=id_, width=max(5, len(title)), align="right", sort=count, down=True, number=count)
+
+
+FLAVORS = ObjectList[FlavorRow](
+    name="flavors",
+    columns=lambda newest: (
+        Column("FLAVOR", _flavor_name, id="name", width=16, flex=2, sort=lambda row: row.name),
+        Column(
+            "GPUS",
+            lambda row: _units(row.units),
+            width=7,
+            align="right",
+            sort=lambda row: row.quota.nominal,
+            down=True,
+            name="nominal",
+            number=lambda row: row.quota.nominal,
+        ),
+        *_quota_columns(lambda row: row.quota),
+        Column("NODES", lambda row: _amount(len(row.nodes)), width=5, align="right", sort=lambda row: len(row.nodes)),
+        Column("QUEUES", lambda row: ", ".join(row.queues), width=10, flex=2, sort=lambda row: row.queues, rank=2),
+        Column(
+            "WORKLOADS",
+            lambda row: _amount(len(row.workloads)),
+            width=9,
+            align="right",
+            sort=lambda row: len(row.workloads),
+            down=True,
+        ),
+        Column("ON NODES", lambda row: _units(row.devices), width=8, align="right", rank=3),
+    ),
+    rows=lambda console, snapshot, namespaces: flavor_rows(snapshot),
+    key=lambda row: row.name,
+    about=lambda row: Subject("flavors", row.name) if row.flavor is not None else None,
+    empty="No ResourceFlavors in this cluster.",
+    reads=frozenset({"resourceflavors", "clusterqueues"}),
+    fault=lambda row: row.flavor is None or not row.nodes,
+)
+
+
+def _flavor_name(row: FlavorRow) -> Cell:
+    return ((row.name, ""),) if row.flavor is not None else ((f"{GLYPHS['fault']} {row.name}", "fault"),)
+
+
+COHORTS = ObjectList[QuotaNode](
+    name="cohorts",
+    columns=lambda newest: (
+        Column("COHORT", _cohort_name, id="name", width=18, flex=2, sort=lambda row: row.name),
+        Column("PARENT", lambda row: _parent(newest(), row), width=12, flex=1, rank=2),
+        Column(
+            "GPUS",
+            lambda row: short_amount(row.gpus.nominal, row.unit),
+            width=7,
+            align="right",
+            sort=lambda row: row.gpus.nominal,
+            down=True,
+            name="nominal",
+            number=lambda row: row.gpus.nominal,
+        ),
+        *_quota_columns(lambda row: row.gpus),
+        Column("MEMBERS", lambda row: _amount(len(row.children)), width=7, align="right", rank=3),
+        Column(
+            "PENDING",
+            lambda row: _amount(row.pending, "pending"),
+            width=7,
+            align="right",
+            sort=lambda row: row.pending,
+            down=True,
+        ),
+        Column(
+            "RUNNING",
+            lambda row: _amount(row.running, "running"),
+            width=7,
+            align="right",
+            sort=lambda row: row.running,
+            down=True,
+            rank=1,
+        ),
+    ),
+    rows=lambda console, snapshot, namespaces: cohort_rows(snapshot),
+    key=lambda row: row.name,
+    about=lambda row: Subject("cohorts", row.name) if row.declared else None,
+    empty="No Cohorts in this cluster, and no ClusterQueue names one.",
+    reads=frozenset({"cohorts", "clusterqueues"}),
+    fault=lambda row: bool(row.problem),
+)
+
+
+def _cohort_name(row: QuotaNode) -> Cell:
+    mark = ((f" {GLYPHS['fault']} {row.problem}", "fault"),) if row.problem else ()
+    return ((row.name, ""), *mark, *(() if row.declared else ((" (implicit)", "dim"),)))
+
+
+def _parent(snapshot: Snapshot, row: QuotaNode) -> str:
+    cohort = snapshot.cohorts.get(row.name)
+    return cohort.parent if cohort is not None else ""
+
+
+_CHECK_ROLES = {"Pending": "pending", "Ready": "good", "Retry": "held", "Rejected": "fault"}
+"""State of an admission check → its role."""
+CHECKS = ObjectList[CheckRow](
+    name="checks",
+    columns=lambda newest: (
+        Column("CHECK", lambda row: row.name, id="name", width=14, flex=1, sort=lambda row: row.name),
+        Column("STATE", _check_state, id="status", width=10, sort=lambda row: plain(_check_state(row))),
+        Column(
+            "WORKLOAD",
+            lambda row: called(row.workload) or fmt.NOTHING,
+            width=18,
+            flex=2,
+            sort=lambda row: row.workload,
+        ),
+        Column(
+            "SINCE",
+            lambda row: fmt.since(newest().time, _changed(row)),
+            id="age",
+            width=6,
+            align="right",
+            sort=_changed,
+            number=lambda row: (newest().time - _changed(row)) // SECOND if _changed(row) else None,
+            unit="seconds",
+        ),
+        Column("CONTROLLER", _controller, width=18, flex=2, sort=_controller, rank=2),
+        Column(
+            "MESSAGE",
+            lambda row: row.state.message if row.state is not None else "no workload has this check",
+            width=12,
+            flex=3,
+        ),
+    ),
+    rows=lambda console, snapshot, namespaces: check_rows(snapshot, namespaces),
+    key=lambda row: f"{row.name} {row.workload}",
+    about=lambda row: (
+        Subject("workloads", row.workload)
+        if row.workload
+        else Subject("admission_checks", row.name)
+        if row.check is not None
+        else None
+    ),
+    empty="No AdmissionChecks in this cluster.",
+    reads=frozenset({"admissionchecks", "workloads"}),
+    fault=lambda row: row.check is None or not row.check.active or _state_of(row) in ("Retry", "Rejected"),
+)
+
+
+def _state_of(row: CheckRow) -> str:
+    return row.state.state if row.state is not None else ""
+
+
+def _check_state(row: CheckRow) -> Cell:
+    state = _state_of(row)
+    if not state:
+        return ((fmt.NOTHING, "dim"),)
+    role = _CHECK_ROLES.get(state, "unknown")
+    return ((f"{GLYPHS[role]} {state}", role),)
+
+
+def _changed(row: CheckRow) -> Time:
+    return row.state.since or 0 if row.state is not None else 0
+
+
+def _controller(row: CheckRow) -> str:
+    if row.check is None:
+        return "check not found"
+    return row.check.controller if row.check.active else f"{row.check.controller} (inactive)"
+
+
+LISTS: dict[str, ObjectList[Any]] = {one.name: one for one in (PODS, FLAVORS, COHORTS, CHECKS)}
 """Name, as in the action `list.NAME` → its list."""
 
 

@@ -29,7 +29,7 @@ _SCREENS = {
 ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills", "shadow")
 """Names of the reports in `screens.answers`; the action `answer.NAME` opens one."""
 
-LISTS = ("pods",)
+LISTS = ("pods", "flavors", "cohorts", "checks")
 """Names of the lists in `screens.object_lists`; the action `list.NAME` opens one."""
 
 
