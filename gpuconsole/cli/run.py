@@ -304,6 +304,7 @@ def preferences(settings: Config) -> "Preferences":
         ascii=settings.glyphs == "ascii" or (settings.glyphs == "auto" and not is_utf8(os.environ)),
         reduced_motion=settings.motion == "reduced",
     )
+        layout_file=settings.state / "dashboard.json",
 
 
 def _show(console: Console, settings: Config, namespaces: Iterable[str], contexts: "Contexts | None") -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 OWNER_ONLY_FILE = 0o600
 OWNER_ONLY_FOLDER = 0o700
-_OURS = ("history.db", "history-", "gpuconsole.log")
+_OURS = ("history.db", "history-", "gpuconsole.log", "dashboard.json")
 """Prefixes of the names of our files: SQLite and the rotation of logs append to them."""
 
 

@@ -71,6 +71,8 @@ class Preferences(Struct, frozen=True, kw_only=True):
     """Folder of the user's themes; None for bundled themes only."""
     ascii: bool = False
     """Draw glyphs and borders with ASCII characters."""
+    layout_file: Path | None = None
+    """File that remembers the panels of the dashboard; None to forget them."""
     reduced_motion: bool = False
     """Draw nothing that moves by itself: scrolling jumps, and nothing fades or spins."""
 
@@ -130,6 +132,7 @@ class ConsoleApp(TunedApp):
         self._warm = warm
         self._last_key = ""
         self._interrupted = -TWICE
+        self.layout_file = preferences.layout_file
         preferences = preferences or Preferences()
         for theme in self.themes:
             self.register_theme(theme)

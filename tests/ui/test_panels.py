@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.geometry import Region, Size
 
+from gpuconsole.ui.app import ConsoleApp, Preferences
 from gpuconsole.ui.widgets.panels import Panel, PanelChoice, PanelLayout, arrange
 from tests.support.console_clusters import history, org_cohort, recorded
-from tests.support.console_stage import staged
+from tests.support.console_stage import Stage, staged
 
 CARDS = (
     Panel(id="gpus", title="GPUs", group="totals", width=40, height=4, rank=1),
@@ -84,6 +85,18 @@ def test_panels_that_are_new_or_unknown_change_nothing_else(tmp_path: Path) -> N
     assert [one.id for one in PanelLayout(PANELS, file).shown] == ["trend", "gpus", "cost", "queues"]
 
 
+async def test_a_console_remembers_the_panels(tmp_path: Path) -> None:
+    for titles in ((True, True), (False, True)):
+        console = recorded(org_cohort(), history())
+        app = ConsoleApp(console, repaint=0, preferences=Preferences(layout_file=tmp_path / "dashboard.json"))
+        async with app.run_test(size=(160, 50)) as pilot:
+            stage = Stage(app, pilot)
+            await stage.settle()
+            assert tuple(f"─ {title} ─" in stage.text for title in ("Cost", "Queues")) == titles
+            app.screen.query_one("#cost").focus()
+            await stage.press("Z", "h")
+
+
 async def test_panels_are_opened_hidden_enlarged_moved_and_shown_again() -> None:
     async with staged(recorded(org_cohort(), history()), (160, 50)) as stage:
         assert all(f"─ {title} ─" in stage.text for title in ("GPUs", "Pending", "Cost", "Queues", "GPU map"))
@@ -101,5 +114,10 @@ async def test_panels_are_opened_hidden_enlarged_moved_and_shown_again() -> None
         await stage.press("Z", "r")
         assert "─ GPUs ─" in stage.lines[2]
         assert "─ Cost ─" in stage.lines[2]
+        await stage.press("z")
+        assert "─ Pending ─" in stage.lines[2]
+        assert screen.query_one("#waiting").size.height > 40
+        await stage.press("z")
+        assert "─ GPUs ─" in stage.lines[2]
         await stage.press("enter")
         assert stage.app.view == "workloads", "Enter opens the screen of the active panel"

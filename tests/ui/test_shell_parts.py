@@ -20,12 +20,14 @@ from gpuconsole.model.resources import GPU
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import ACTIONS, ALIASES, BY_ID, Scope
-from gpuconsole.ui.actions.keys import continuations, find, single_keys, spell
+from gpuconsole.ui.actions.keymap import DEFAULT
+from gpuconsole.ui.actions.keys import continuations, find, spell
 from gpuconsole.ui.app import ViewHistory
+from gpuconsole.ui.field_filter import FilterError
 from gpuconsole.ui.paint import GLYPHS, line, plain
 from gpuconsole.ui.screens.global_actions import wrong_speed
 from gpuconsole.ui.screens.views import VIEWS
-from gpuconsole.ui.table_model import FilterError, parse_filter
+from gpuconsole.ui.table_model import parse_filter
 from gpuconsole.ui.theme import COLOURS, ThemeError, load_theme
 from gpuconsole.ui.widgets.command_line import CommandError, parse_command
 from gpuconsole.ui.widgets.dialogs import PaletteEntry, menu, ranked, whole_number
@@ -43,6 +45,7 @@ BARS = {
     "idle quota, some of it lent": (QuotaUse(nominal=16, used=8, lent=4, potential=16), "████████░░░░▼▼▼▼│"),
     "a little is still a cell": (QuotaUse(nominal=160, used=1, potential=160), "█░░░░░░░░░░░░░░░│"),
     "quota cut under what runs": (QuotaUse(nominal=4, used=16, borrowed=12, potential=4), "████│▓▓▓▓▓▓▓▓▓▓▓▓"),
+    "own quota stays readable in a large cohort": (QuotaUse(nominal=8, used=4, potential=800), "███░░░│·········›"),
     "no quota at all": (QuotaUse(), "················ ".strip() + "·"),
 }
 
@@ -247,7 +250,7 @@ def test_keys_mean_the_first_offered_action_and_prefixes_their_continuations() -
     assert find("m", offered) is None
     assert continuations("m", offered) == {"p": BY_ID["workload.priority"], "q": BY_ID["workload.move"]}
     assert [spell("ctrl+x"), spell("m p"), spell("enter"), spell("shift+left")] == ["ctrl+x", "m p", "⏎", "⇧←"]
-    assert len(single_keys()) == len(set(single_keys()))
+    assert len(DEFAULT.single_keys) == len(set(DEFAULT.single_keys))
 
 
 # The command line

@@ -11,6 +11,7 @@ from its `ActionGroup`s. An unavailable action is refused with a reason; a dange
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 from msgspec.structs import replace
@@ -142,6 +143,7 @@ class AppServices(Protocol):
     namespaces: frozenset[str]
     cluster: Console
     pace: KeyIdleTimer
+    layout_file: Path | None
 
     @property
     def time_travel(self) -> TimeTravelling: ...

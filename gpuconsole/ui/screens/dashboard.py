@@ -1,5 +1,6 @@
 """The dashboard: an overview of the cluster whose panes lead to the details."""
 
+import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -70,9 +71,13 @@ def _oldest(row: TreeRow) -> Cell:
     return ((fmt.age(row.now - since), "pending"),) if since is not None else ((fmt.NOTHING, "dim"),)
 
 
-OLDEST: Column[TreeRow] = Column("OLDEST", _oldest, id="oldest", width=6, align="right", rank=1)
+OLDEST: Column[TreeRow] = Column("OLDEST", _oldest, id="oldest", width=6, align="right")
 QUEUES: tuple[Column[TreeRow], ...] = (
-    *(column for column in COLUMNS if column.id not in ("drs", "policy")),
+    *(
+        dataclasses.replace(column, rank=1) if column.name == "running" else column
+        for column in COLUMNS
+        if column.id not in ("drs", "policy")
+    ),
     OLDEST,
 )
 ATTENTION: tuple[Column[Alert], ...] = (
@@ -98,13 +103,13 @@ PANELS = (
     Panel(id="waiting", title="Pending", group="totals", width=34, height=3, rank=4),
     Panel(id="lately", title="Last hour", group="totals", width=34, height=3, rank=5),
     Panel(id="cost", title="Cost", group="totals", width=28, height=3, rank=9),
-    Panel(id="dash-queues", title="Queues", group="lists", width=88, height=6),
+    Panel(id="dash-queues", title="Queues", group="lists", width=88, height=8),
     Panel(id="attention", title="Needs attention", group="lists", width=52, height=3, rank=2),
     Panel(id="trends", title="Trends", group="recent", width=74, height=4, rank=6, grows=True),
     Panel(id="newest", title="Admissions and preemptions", group="recent", width=56, height=4, rank=8, grows=True),
     Panel(id="map", title="GPU map", group="nodes", width=40, height=2, rank=7),
 )
-"""The panels in their first order; heights are without frames. Their ranks: docs/guides/dashboard.md."""
+"""The panels in their first order; heights are without frames. Their ranks: docs/how-to/arrange-dashboard.md."""
 TOTALS = ("gpus", "waiting", "lately", "cost")
 """Panels that are one brief panel without a frame where the screen is narrow."""
 BRIEF = Panel(id="brief", title="", group="", width=1, height=6)
@@ -170,13 +175,13 @@ class DashboardScreen(ConsoleScreen):
     def layout_of_panels(self) -> PanelLayout:
         """Which panels are shown, in which order."""
         if self._layout is None:
-            self._layout = PanelLayout(PANELS)
+            self._layout = PanelLayout(PANELS, self.console_app.layout_file)
         return self._layout
 
     def _arrange(self) -> None:
         """Divide the room among the panels."""
         area = self.query_one(PanelArea)
-        if not area.size.width:
+        if not area.size.width or self.maximized is not None:
             return
         narrow, frame = self.size.width < NARROW, 1 if self.size.height < LOW else 2
         shown = self.layout_of_panels.shown
@@ -190,6 +195,17 @@ class DashboardScreen(ConsoleScreen):
             panels = [*brief, *panels]
         large = frozenset[str]() if narrow else self.layout_of_panels.large
         area.put(arrange(panels, large, partial(self._wants, frame), area.size))
+
+    def _zoom(self) -> None:
+        zoomed = self.maximized
+        super()._zoom()
+        if (panel := self.maximized) is not None:
+            # What is set on the widget has precedence over the style sheet.
+            panel.styles.position, panel.styles.offset = "relative", (0, 0)
+            panel.styles.width = panel.styles.height = "1fr"
+        elif zoomed is not None:
+            zoomed.styles.position = "absolute"
+            self.query_one(PanelArea).put_back()
 
     def _wants(self, frame: int, id: str, width: int) -> int:
         """Height in lines that a panel would use at a width, with its frame."""

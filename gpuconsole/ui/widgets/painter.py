@@ -1,8 +1,9 @@
 """Base of widgets that draw text in roles, the quota bar, and placeholders for missing data.
 
 A queue's bar `████░░▼▼│▓▓··` is as long as its potential capacity. Before the tick is its nominal quota: used █, idle
-░, lent to others ▼; after it borrowed ▓ and still borrowable ·. A cohort's bar `████▓▓░░` is its members' usage, within
-nominal quota and borrowed, and idle quota.
+░, lent to others ▼; after it borrowed ▓ and still borrowable ·. In a large cohort the borrowable part ends in › at 1.5
+times the nominal quota, which stays readable. A cohort's bar `████▓▓░░` is its members' usage, within nominal quota and
+borrowed, and idle quota.
 """
 
 from enum import StrEnum
@@ -155,7 +156,7 @@ def notice(state: PaneState, text: str = "") -> Painted:
     return ((f"  {glyph} {word}: ", role), (text, ""))
 
 
-USED, IDLE, LENT, TICK, BORROWED, BORROWABLE = "█", "░", "▼", "│", "▓", "·"
+USED, IDLE, LENT, TICK, BORROWED, BORROWABLE, MORE = "█", "░", "▼", "│", "▓", "·", "›"
 
 
 def bar(use: QuotaUse, width: int) -> Painted:
@@ -166,6 +167,9 @@ def bar(use: QuotaUse, width: int) -> Painted:
     beyond = max(0, use.potential - own - idle - lent - use.borrowed)
     if width <= 1 or not own + idle + lent + use.borrowed + beyond:
         return _nothing(width)
+    nominal = own + idle + lent
+    room = max(0, nominal * 3 // 2 - use.borrowed) if nominal else beyond
+    is_cut, beyond = beyond > room, min(beyond, max(1, room))
     cells = share(width - 1, (own, idle, lent, use.borrowed, beyond))
     return _drawn(
         (USED * cells[0], "own"),
@@ -173,7 +177,7 @@ def bar(use: QuotaUse, width: int) -> Painted:
         (LENT * cells[2], "lent"),
         (TICK, "strong"),
         (BORROWED * cells[3], "borrowed"),
-        (BORROWABLE * cells[4], "dim"),
+        (BORROWABLE * (cells[4] - is_cut) + MORE * (is_cut and cells[4] > 0), "dim"),
     )
 
 

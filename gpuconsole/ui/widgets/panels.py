@@ -210,7 +210,6 @@ class PanelArea(Container):
         if places == self._places:
             return
         self._places = places
-        order = {id: number for number, id in enumerate(places)}
         for child in self.children:
             region = places.get(child.id or "")
             child.display = region is not None
@@ -218,4 +217,10 @@ class PanelArea(Container):
                 child.styles.offset = region.offset
                 child.styles.width, child.styles.height = region.size
         # The order of the keys that move from panel to panel.
+        order = {id: number for number, id in enumerate(places)}
         self.sort_children(key=lambda child: order.get(child.id or "", len(order)))
+
+    def put_back(self) -> None:
+        """Put the panels again where they were, after one of them was maximized."""
+        places, self._places = self._places, {}
+        self.put(places)
