@@ -117,13 +117,18 @@ class Refuse(Struct, frozen=True):
 
 
 class Evict(Struct, frozen=True):
-    """Decision to evict a workload, other than by preemption. Its Evicted condition gets `reason` and `message`."""
+    """Decision to evict a workload other than by preemption, of the scheduler or of a controller.
+
+    Its Evicted condition gets `reason` and `message`.
+    """
 
     workload: str
     reason: str
     message: str
     detail: str = ""
     """Why there is no alternative, if the scheduler looked for one."""
+    cause: str = ""
+    """The underlying cause; for a deactivation it becomes part of the condition's reason."""
 
 
 class KeepWaiting(Struct, frozen=True):

@@ -28,6 +28,7 @@ from gpuconsole.model.events import (
 from gpuconsole.model.kai import UNSCHEDULABLE_ON_NODE_POOL, KaiCondition, KaiPodGroup
 from gpuconsole.model.volcano import GroupCondition, PodGroup
 from gpuconsole.scheduling.kueue import apply_decisions
+from gpuconsole.scheduling.kueue.conditions import EVICTED
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.controllers import (
     elastic_jobs,
@@ -167,17 +168,24 @@ def _run_cycle(world: World, session: KueueSession) -> None:
             case Refuse():
                 workloads.record_refusal(world, decision)
             case KeepWaiting():
-                nodes.retry_second_pass(world, decision)
+                nodes.record_failed_second_pass(world, world.workload(decision.workload), decision.message)
             case _:
                 assert_never(decision)
     # Recording these decisions is no reason for another cycle; an eviction that frees quota is.
     world.cycles_due = False
     for victim in apply_decisions.victims_of(decided):
-        if isinstance(victim, Preempt):
-            eviction.preempt(world, victim)
-            elastic_jobs.reconcile_evicted_slices(world, victim.workload)
-        else:
-            nodes.give_up_second_pass(world, victim)
+        _evict(world, victim)
+
+
+def _evict(world: World, decision: Preempt | Evict) -> None:
+    """Evict a victim, unless it is being evicted already."""
+    workload = world.workload(decision.workload)
+    if workload is not None and workload.reserved and not workload.is_true(EVICTED):
+        if isinstance(decision, Evict) and decision.detail:
+            nodes.record_failed_second_pass(world, workload, decision.detail)
+        eviction.evict(world, workload, decision)
+    if isinstance(decision, Preempt):
+        elastic_jobs.reconcile_evicted_slices(world, decision.workload)
 
 
 def place_pods(world: World) -> None:

@@ -15,7 +15,7 @@ from gpuconsole.model.events import Admit, Evict, KeepWaiting, Preempt, Refuse
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Admission, Workload
-from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.config import RETAIN, KueueConfig, Transformation
 from gpuconsole.scheduling.kueue.pod_resources import Holding
 from gpuconsole.scheduling.kueue.session import KueueSession
@@ -78,10 +78,8 @@ class Cycle:
                         before, decision, self.now, granular=self.config.has_granular_reasons
                     )
                     self.refused.add(before.key)
-                case Preempt():
-                    after = conditions.mark_evicted(before, "Preempted", decision.message, self.now, decision.rule)
-                case Evict():
-                    after = conditions.mark_evicted(before, decision.reason, decision.message, self.now)
+                case Preempt() | Evict():
+                    after = apply_decisions.with_eviction(before, decision, self.now)
                 case KeepWaiting():
                     after = before
             self.events += events_of(decision, before, after, self.workloads, self.config, self.now)
@@ -101,14 +99,9 @@ class Cycle:
         """Reserve quota; it is admitted at once if it knows all checks of its queue and they are ready."""
         reserved = conditions.reserve_quota(workload, admission, self.now)
         known = {check.name for check in workload.checks}
-        flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
-        rules = self.queues[admission.cluster_queue].checks
-        wanted = {rule.name for rule in rules if not rule.on_flavors or flavors & set(rule.on_flavors)}
-        return (
-            conditions.sync_admitted(reserved, self.now, granular=self.config.has_granular_reasons)
-            if wanted <= known
-            else reserved
-        )
+        if not known.issuperset(conditions.required_checks(reserved, self.queues[admission.cluster_queue])):
+            return reserved
+        return conditions.sync_admitted(reserved, self.now, granular=self.config.has_granular_reasons)
 
     def _queue_of(self, workload: Workload) -> str:
         return self.session._state.setup.cluster_queue_of(workload.local_queue)

@@ -7,7 +7,6 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.events import AdmissionDecision, Admit, Evict, KeepWaiting, KueueEvent, Preempt, Refuse
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import apply_decisions as recorder_events
-from gpuconsole.scheduling.kueue.conditions import PREEMPTED
 from gpuconsole.scheduling.kueue.config import KueueConfig
 
 
@@ -24,12 +23,12 @@ def events_for(
         case Admit():
             yield from _admission(decision, workload, changed, now)
         case Preempt():
-            yield recorder_events.evicted_event(workload, PREEMPTED, decision.message)
-            yield from recorder_events.preempted_events(decision.message, workload, workloads[decision.by], config)
+            yield recorder_events.evicted_event(workload, decision)
+            yield from recorder_events.preempted_events(decision, workload, workloads[decision.by], config)
         case Refuse():
             yield recorder_events.rejection_event(decision)
         case Evict():
-            yield recorder_events.evicted_event(workload, decision.reason, decision.message)
+            yield recorder_events.evicted_event(workload, decision)
         case KeepWaiting():
             yield KueueEvent(workload.key, "SecondPassFailed", decision.message, warning=True)
         case _:

@@ -14,7 +14,14 @@ from gpuconsole.model.events import AdmissionDecision, Admit, Evict, KueueEvent,
 from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue import conditions, slices
-from gpuconsole.scheduling.kueue.conditions import DEACTIVATED, QUOTA_RESERVED, REQUEUED, required_checks, sync_checks
+from gpuconsole.scheduling.kueue.conditions import (
+    DEACTIVATED,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    REQUEUED,
+    required_checks,
+    sync_checks,
+)
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import effective_priority
 
@@ -40,8 +47,8 @@ def with_finished_slice(old: Workload, new: Workload, now: Time) -> Workload:
 def with_eviction(workload: Workload, decision: Preempt | Evict, now: Time) -> Workload:
     """Return the victim with its Evicted condition; it holds its quota until `conditions.release_quota`."""
     if isinstance(decision, Preempt):
-        return conditions.mark_evicted(workload, conditions.PREEMPTED, decision.message, now, decision.rule)
-    return conditions.mark_evicted(workload, decision.reason, decision.message, now)
+        return conditions.mark_evicted(workload, PREEMPTED, decision.message, now, decision.rule)
+    return conditions.mark_evicted(workload, decision.reason, decision.message, now, cause=decision.cause)
 
 
 _LONGEST_WAIT = (2**63 - 1) / 10**9
@@ -69,19 +76,22 @@ def rejection_event(decision: Refuse) -> KueueEvent:
     return KueueEvent(decision.workload, decision.reason, decision.message, warning=True)
 
 
-def evicted_event(workload: Workload, reason: str, message: str, cause: str = "") -> KueueEvent:
-    """Return the event of an eviction; `cause` is the underlying cause of a deactivation."""
+def evicted_event(workload: Workload, decision: Preempt | Evict) -> KueueEvent:
+    """Return the event of an eviction, with the underlying cause of a deactivation."""
+    reason, cause = (PREEMPTED, "") if isinstance(decision, Preempt) else (decision.reason, decision.cause)
     behind = f"DueTo{cause}" if reason == DEACTIVATED and cause else ""
-    return KueueEvent(workload.key, f"EvictedDueTo{reason}{behind}", message)
+    return KueueEvent(workload.key, f"EvictedDueTo{reason}{behind}", decision.message)
 
 
-def preempted_events(message: str, victim: Workload, preemptor: Workload, config: KueueConfig) -> Iterator[KueueEvent]:
+def preempted_events(
+    decision: Preempt, victim: Workload, preemptor: Workload, config: KueueConfig
+) -> Iterator[KueueEvent]:
     """Yield the events of a preemption besides the eviction: the victim's and the preemptor's."""
     priorities = (
         f"preemptor effective priority: {priority_text(preemptor, config)};"
         f" preemptee effective priority: {priority_text(victim, config)}"
     )
-    yield KueueEvent(victim.key, "Preempted", f"{message}; {priorities}")
+    yield KueueEvent(victim.key, "Preempted", f"{decision.message}; {priorities}")
     place = f"{victim.key} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
     yield KueueEvent(preemptor.key, "PreemptedWorkload", f"Preempted workload {place}; {priorities}")
 

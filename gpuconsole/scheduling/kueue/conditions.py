@@ -250,6 +250,8 @@ TOPOLOGY_PENDING = "PendingDelayedTopologyRequests"
 """Reason of Admitted=False while only topology assignments are missing."""
 _RETRIED_AT_ONCE = (PREEMPTED, NODE_FAILURES)
 """Eviction reasons after which the workload is retried at once; after all others it waits for Requeued=True."""
+RETRIED_AFTER_BACKOFF = (ADMISSION_CHECK, PODS_READY_TIMEOUT)
+"""Eviction reasons after which the workload waits for its backoff."""
 
 
 class AdmissionStatus(StrEnum):
@@ -456,6 +458,20 @@ def eviction_latency(before: Workload, after: Workload, now: Time) -> tuple[str,
 def mark_requeued(workload: Workload, reason: str, message: str, now: Time) -> Workload:
     """Requeue an evicted workload (Requeued=True)."""
     return workload.with_condition(Condition(REQUEUED, True, reason, message, now))
+
+
+def mark_reactivated(workload: Workload, now: Time) -> Workload:
+    """Requeue a workload that was deactivated and is active again."""
+    return mark_requeued(workload, "Reactivated", "The workload was reactivated", now)
+
+
+def end_backoff(workload: Workload, now: Time) -> Workload:
+    """End the backoff of a workload: it is requeued if it waited for that."""
+    rested = replace(workload, requeue=replace(workload.requeue, at=None))
+    waits = rested.condition(REQUEUED)
+    if waits is None or waits.status or waits.reason not in RETRIED_AFTER_BACKOFF:
+        return rested
+    return mark_requeued(rested, "BackoffFinished", "The workload backoff was finished", now)
 
 
 def mark_finished(workload: Workload, reason: str, message: str, now: Time) -> Workload:

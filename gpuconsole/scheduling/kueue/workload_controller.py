@@ -13,12 +13,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.events import KueueEvent
+from gpuconsole.model.events import Evict, KueueEvent
 from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.workloads import Condition, RequeueState, Workload
 from gpuconsole.scheduling.kueue import conditions
 from gpuconsole.scheduling.kueue.admissibility import QueueLookup, inadmissible_reason, is_gated, quota_loss_reason
-from gpuconsole.scheduling.kueue.apply_decisions import admitted_event, evicted_event
+from gpuconsole.scheduling.kueue.apply_decisions import admitted_event, evicted_event, with_eviction
 from gpuconsole.scheduling.kueue.conditions import (
     ADMITTED,
     REJECTED,
@@ -88,14 +88,6 @@ def pods_ready_timeout(workload: Workload, settings: WaitForPodsReady | None, no
     return None
 
 
-class PlannedEviction(Struct, frozen=True):
-    """Reason and message of an eviction; `cause` is the underlying cause."""
-
-    reason: str
-    message: str
-    cause: str = ""
-
-
 class ReconcileResult(Struct, frozen=True):
     """The Workload after a reconciliation, its events, and the time until the next one."""
 
@@ -104,21 +96,21 @@ class ReconcileResult(Struct, frozen=True):
     events: tuple[KueueEvent, ...] = ()
     reconcile_after: Span = 0
     """Time until the next reconciliation; 0 = only after a change."""
-    eviction: PlannedEviction | None = None
+    eviction: Evict | None = None
     """Eviction of `workload`; it is not marked yet, because its job must be stopped first. None = no eviction."""
 
     def with_deactivation(self, now: Time) -> Workload | None:
         """Return the Workload with the conditions of its eviction, if there is one."""
         if self.workload is None or self.eviction is None:
             return self.workload
-        reason = self.eviction
-        return conditions.mark_evicted(self.workload, reason.reason, reason.message, now, cause=reason.cause)
+        return with_eviction(self.workload, self.eviction, now)
 
 
-def with_planned_eviction(workload: Workload, reason: PlannedEviction) -> ReconcileResult:
-    """Return the result for a workload to evict, with an event if it has an admission."""
-    said = evicted_event(workload, reason.reason, reason.message, reason.cause)
-    return ReconcileResult(workload, (said,) if workload.admission is not None else (), eviction=reason)
+def _evict(workload: Workload, reason: str, message: str, cause: str = "") -> ReconcileResult:
+    """The result for a workload to evict, with an event if it has an admission."""
+    eviction = Evict(workload.key, reason, message, cause=cause)
+    events = (evicted_event(workload, eviction),) if workload.admission is not None else ()
+    return ReconcileResult(workload, events, eviction=eviction)
 
 
 DEACTIVATION_TARGET = "DeactivationTarget"
@@ -152,22 +144,15 @@ def activate(workload: Workload, now: Time) -> ReconcileResult | None:
     if at is not None and at > now:
         return ReconcileResult(workload, reconcile_after=at - now)
     if at is not None and conditions.admission_status(workload) is conditions.AdmissionStatus.PENDING:
-        return ReconcileResult(_with_backoff_over(workload))
+        return ReconcileResult(replace(workload, requeue=replace(workload.requeue, at=None)))
     waits = workload.condition(conditions.REQUEUED)
     if waits is None or waits.status:
         return None
     if waits.reason == conditions.DEACTIVATED:
-        return ReconcileResult(conditions.mark_requeued(workload, "Reactivated", "The workload was reactivated", now))
-    if waits.reason in (conditions.PODS_READY_TIMEOUT, conditions.ADMISSION_CHECK):
-        rested = _with_backoff_over(workload)
-        return ReconcileResult(
-            conditions.mark_requeued(rested, "BackoffFinished", "The workload backoff was finished", now)
-        )
+        return ReconcileResult(conditions.mark_reactivated(workload, now))
+    if waits.reason in conditions.RETRIED_AFTER_BACKOFF:
+        return ReconcileResult(conditions.end_backoff(workload, now))
     return None
-
-
-def _with_backoff_over(workload: Workload) -> Workload:
-    return replace(workload, requeue=replace(workload.requeue, at=None))
 
 
 def deactivate(workload: Workload) -> ReconcileResult | None:
@@ -178,7 +163,7 @@ def deactivate(workload: Workload) -> ReconcileResult | None:
     if not workload.is_true(conditions.EVICTED):
         message = DEACTIVATED if target is None else f"{DEACTIVATED} due to {target.message}"
         cause = "" if target is None else target.reason
-        return with_planned_eviction(forgotten, PlannedEviction(conditions.DEACTIVATED, message, cause))
+        return _evict(forgotten, conditions.DEACTIVATED, message, cause)
     return ReconcileResult(forgotten) if workload.requeue != RequeueState() else None
 
 
@@ -234,9 +219,7 @@ def _check_eviction(workload: Workload, now: Time) -> ReconcileResult | None:
         said = KueueEvent(workload.key, "AdmissionCheckRejected", f"Deactivated due to {reason}", warning=True)
         return ReconcileResult(marked, (said,))
     if again:
-        return with_planned_eviction(
-            workload, PlannedEviction(conditions.ADMISSION_CHECK, f"Evicted due to {state_messages(again, RETRY)}")
-        )
+        return _evict(workload, conditions.ADMISSION_CHECK, f"Evicted due to {state_messages(again, RETRY)}")
     return None
 
 
@@ -257,7 +240,7 @@ def _stop_eviction(
         return None
     for kind, found in (("LocalQueue", queue_lookup.local_queue), ("ClusterQueue", queue_lookup.cluster_queue)):
         if found is not None and found.stop_policy is StopPolicy.HOLD_AND_DRAIN:
-            return with_planned_eviction(workload, PlannedEviction(f"{kind}Stopped", f"The {kind} is stopped"))
+            return _evict(workload, f"{kind}Stopped", f"The {kind} is stopped")
     return None
 
 
@@ -280,7 +263,7 @@ def _pods_ready_eviction(workload: Workload, config: KueueConfig, now: Time) -> 
 def _is_timed_out(workload: Workload, settings: WaitForPodsReady, wait: str, now: Time) -> ReconcileResult:
     message = f"Exceeded the PodsReady timeout {workload.key}"
     counted = count_retry(workload, settings.requeuing_strategy, now)
-    return with_planned_eviction(counted, PlannedEviction(conditions.PODS_READY_TIMEOUT, message, wait))
+    return _evict(counted, conditions.PODS_READY_TIMEOUT, message, wait)
 
 
 def _execution_time_eviction(workload: Workload, now: Time) -> ReconcileResult | None:

@@ -7,7 +7,7 @@ When a job is no longer active depends on its kind (Kueue: job reconciler and `I
 from msgspec.structs import replace
 
 from gpuconsole.model.clock import SECOND, Span, Time
-from gpuconsole.model.events import HistoryEventKind, Preempt, PreemptionRule, PreemptionTrace
+from gpuconsole.model.events import Evict, HistoryEventKind, Preempt
 from gpuconsole.model.job import BatchRules, JobPhase
 from gpuconsole.model.jobs.workloads import CONTROLLER_DELAYS, FAST_RELEASE_GATE, NO_DELAY, QuotaRelease, quota_release
 from gpuconsole.model.jobs.workloads import starts_before_old_pods_end as kind_starts_before_old_pods_end
@@ -23,8 +23,6 @@ from gpuconsole.sim.world import RunningGroup, World
 
 LAUNCHER = "launcher"
 """The pod set of an MPIJob's launcher pod, which starts the workers' processes."""
-_BACKOFF_REASONS = (conditions.ADMISSION_CHECK, conditions.PODS_READY_TIMEOUT)
-"""Evictions after which a workload waits for its back-off."""
 RELEASE_DELAY = SECOND
 """Time from an eviction to the release of quota, if no pod is waited for and the policy has no latencies.
 
@@ -32,65 +30,50 @@ It is not 0, because two workloads that preempt each other in turn would then st
 """
 
 
-def preempt(world: World, decision: Preempt) -> None:
-    """Preempt a victim, unless it is being evicted already."""
-    victim, by = world.workload(decision.workload), world.workload(decision.by)
-    if victim is not None and victim.reserved and not victim.is_true(conditions.EVICTED):
-        evict(world, victim, conditions.PREEMPTED, decision.message, by=by, rule=decision.rule, trace=decision.choice)
+def evict_for(world: World, workload: Workload, reason: str, message: str) -> None:
+    """Evict a workload for a reason other than preemption, as a controller or a command does."""
+    evict(world, workload, Evict(workload.key, reason, message))
 
 
-def evict(
-    world: World,
-    workload: Workload,
-    reason: str,
-    message: str,
-    *,
-    by: Workload | None = None,
-    rule: PreemptionRule | None = None,
-    trace: PreemptionTrace | None = None,
-    cause: str = "",
-) -> None:
-    """Evict a workload: its work stops now, its pods terminate within their grace period.
-
-    `by`, `rule` and `trace` are the preemptor, the rule that allows the preemption, and its trace; `cause` is the
-    underlying cause of the eviction.
-    """
+def evict(world: World, workload: Workload, decision: Preempt | Evict) -> None:
+    """Evict a workload: its work stops now, its pods terminate within their grace period."""
     was_ready = workload.is_true(PODS_READY)
     loss = work.interrupt_work(world, workload.key)
     stored = world.workload(workload.key)
     if stored is not None:
         workload = replace(workload, done=stored.done)
-    evicted = conditions.mark_evicted(workload, reason, message, world.now, rule, cause=cause)
+    evicted = apply_decisions.with_eviction(workload, decision, world.now)
     world.put(workloads.with_pods_not_ready(evicted, world.now))
+    by = world.workload(decision.by) if isinstance(decision, Preempt) else None
     names = {
         "by": by.key if by is not None else "",
         "by_queue": workloads.cluster_queue_of(world, by) if by is not None else "",
         "by_priority": by.priority if by is not None else 0,
-        "message": message,
+        "message": decision.message,
         "lost_gpu_seconds": loss.gpu_seconds,
         "cost": loss.cost,
     }
-    if rule is not None:
+    if isinstance(decision, Preempt):
         config = world.policy.kueue or DEFAULT
-        made_room = apply_decisions.preempted_events(message, workload, by, config) if by is not None else ()
+        made_room = apply_decisions.preempted_events(decision, workload, by, config) if by is not None else ()
         record_event(
             world,
             HistoryEventKind.PREEMPTED,
             workload,
-            reason=rule.value,
+            reason=decision.rule.value,
             told=tuple(made_room),
-            choice=trace,
+            choice=decision.choice,
             **names,
         )
     marked = evicted.condition(conditions.EVICTED)
-    kueue_event = apply_decisions.evicted_event(workload, reason, message, cause)
-    shown = marked.reason if marked is not None else reason
-    record_event(world, HistoryEventKind.EVICTED, workload, reason=shown, told=(kueue_event,), **names)
+    assert marked is not None
+    kueue_event = apply_decisions.evicted_event(workload, decision)
+    record_event(world, HistoryEventKind.EVICTED, workload, reason=marked.reason, told=(kueue_event,), **names)
     if workload.checks:
         world.workloads_with_checks_due[workload.key] = None
     job_lifecycle.set_phase(world, workload.owner, JobPhase.SUSPENDED, suspended=True)
     if not workload.cluster and not workload.parent:
-        _suspend_job(world, workload, message, was_ready=was_ready)
+        _suspend_job(world, workload, decision.message, was_ready=was_ready)
 
 
 def _suspend_job(world: World, workload: Workload, message: str, *, was_ready: bool) -> None:
@@ -193,12 +176,12 @@ def release_quota(world: World, key: str) -> None:
         conditions.release_quota(workload, world.now, granular=world.granular), world.now
     )
     if conditions.is_deactivated(released) and released.active:
-        released = conditions.mark_requeued(released, "Reactivated", "The workload was reactivated", world.now)
+        released = conditions.mark_reactivated(released, world.now)
     again = released.requeue.at
     if again is not None and again > world.now:
         world.kernel.set_timer(again, BackoffEnds(key))
     else:
-        released = _with_backoff_over(world, released)
+        released = conditions.end_backoff(released, world.now)
     world.put(released)
     workloads.set_requeue_timer(world, released)
     if released.active and released.is_true(conditions.REQUEUED):
@@ -227,21 +210,12 @@ def _record_requeue(world: World, workload: Workload, queue: str, *, waited: Spa
     )
 
 
-def _with_backoff_over(world: World, workload: Workload) -> Workload:
-    """The workload, requeued if its backoff is over."""
-    rested = replace(workload, requeue=replace(workload.requeue, at=None))
-    waits = rested.condition(conditions.REQUEUED)
-    if waits is None or waits.status or waits.reason not in _BACKOFF_REASONS:
-        return rested
-    return conditions.mark_requeued(rested, "BackoffFinished", "The workload backoff was finished", world.now)
-
-
 def backoff_ends(world: World, timer: BackoffEnds) -> None:
     """Requeue a workload whose backoff is over, unless a newer backoff replaced it."""
     workload = world.workload(timer.workload)
     if workload is None or workload.reserved or workload.requeue.at is None or workload.requeue.at > world.now:
         return
-    rested = _with_backoff_over(world, workload)
+    rested = conditions.end_backoff(workload, world.now)
     world.put(rested)
     _record_requeue(world, rested, workloads.cluster_queue_of(world, rested))
     workloads.record_obstacle(world, rested)

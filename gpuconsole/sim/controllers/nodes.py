@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from gpuconsole.model.clock import Span, Time
 from gpuconsole.model.cluster import NODE_LOST, Node, Pod
-from gpuconsole.model.events import Admit, Evict, HistoryEventKind, KeepWaiting
+from gpuconsole.model.events import Admit, HistoryEventKind
 from gpuconsole.model.labels import Taint
 from gpuconsole.model.queues import ResourceFlavor
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.topology.node_failures import (
     TERMINATED,
     UNSCHEDULABLE,
@@ -197,7 +197,7 @@ def _apply_result(world: World, name: str, result: NodeFailureActions) -> None:
     for key, message in result.evicted.items():
         victim = world.workload(key)
         if victim is not None:
-            eviction.evict(world, victim, conditions.NODE_FAILURES, message)
+            eviction.evict_for(world, victim, conditions.NODE_FAILURES, message)
     for pod in result.pods_to_fail:
         current = world.pod(pod.key)
         if current is not None and not current.done:
@@ -224,7 +224,8 @@ def settle_second_pass(world: World, decision: Admit, at: Time) -> bool:
     workload = world.workload(decision.workload)
     if workload is None or not workload.reserved:
         return False
-    placed = conditions.reserve_quota(workload, decision.admission, at)
+    queue = world.cluster_queue(decision.admission.cluster_queue)
+    placed = apply_decisions.with_reservation(workload, decision, queue, at)
     if not workload.admitted:
         workloads.admit_workload(world, placed)
     else:
@@ -237,21 +238,7 @@ def settle_second_pass(world: World, decision: Admit, at: Time) -> bool:
     return True
 
 
-def retry_second_pass(world: World, decision: KeepWaiting) -> None:
-    """Record that a second pass found no assignment; the scheduler tries again by itself."""
-    workload = world.workload(decision.workload)
+def record_failed_second_pass(world: World, workload: Workload | None, message: str) -> None:
+    """Record that a second pass found no topology assignment: the scheduler tries again by itself, or gives up."""
     if workload is not None:
-        workloads.record_event(
-            world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.message
-        )
-
-
-def give_up_second_pass(world: World, decision: Evict) -> None:
-    """Evict a workload that the scheduler gives up in its second pass."""
-    workload = world.workload(decision.workload)
-    if workload is not None and workload.reserved and not workload.is_true(conditions.EVICTED):
-        if decision.detail:
-            workloads.record_event(
-                world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=decision.detail
-            )
-        eviction.evict(world, workload, decision.reason, decision.message)
+        workloads.record_event(world, HistoryEventKind.PLACES, workload, reason=SECOND_PASS_FAILED, message=message)

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gpuconsole.model.events import HistoryEventKind
+from gpuconsole.model.events import Evict, HistoryEventKind
 from gpuconsole.model.job import CronRules, Job, JobPhase
 from gpuconsole.model.volcano import JobAction, VolcanoPhase
 from gpuconsole.model.workloads import RequeueState, Workload
-from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.slices import latest_active_slice
 from gpuconsole.scheduling.volcano.jobs.states import (
     request_of_command,
@@ -146,7 +146,7 @@ def set_active(world: World, key: str, active: bool, cause: str = "", why: str =
         return CARRIED_OUT
     changed = replace(workload, active=True)
     if not workload.reserved:
-        changed = conditions.mark_requeued(changed, "Reactivated", "The workload was reactivated", world.now)
+        changed = conditions.mark_reactivated(changed, world.now)
     world.put(changed)
     workloads.record_obstacle(world, changed)
     return CARRIED_OUT
@@ -156,12 +156,13 @@ def _deactivate(world: World, workload: Workload, cause: str, why: str) -> None:
     """Evict a workload for good and reset its requeue state. One without quota gets the condition, too."""
     stopped = replace(workload, active=False, requeue=RequeueState())
     message = f"The workload is deactivated due to {why}" if why else "The workload is deactivated"
+    decision = Evict(workload.key, conditions.DEACTIVATED, message, cause=cause)
     if workload.is_true(conditions.EVICTED):
         world.put(stopped)
     elif workload.reserved:
-        eviction.evict(world, stopped, conditions.DEACTIVATED, message, cause=cause)
+        eviction.evict(world, stopped, decision)
     else:
-        world.put(conditions.mark_evicted(stopped, conditions.DEACTIVATED, message, world.now, cause=cause))
+        world.put(apply_decisions.with_eviction(stopped, decision, world.now))
     workloads.record_obstacle(world, stopped)
 
 
@@ -174,7 +175,7 @@ def requeue_workload(world: World, key: str) -> Refusal:
         return NoChange(f"workload {key} is already being requeued: its pods are terminating")
     if not workload.reserved:
         return NoChange(f"workload {key} is already pending; only workloads with reserved quota can be requeued")
-    eviction.evict(world, workload, conditions.DEACTIVATED, "The workload is requeued by an operator")
+    eviction.evict_for(world, workload, conditions.DEACTIVATED, "The workload is requeued by an operator")
     return CARRIED_OUT
 
 

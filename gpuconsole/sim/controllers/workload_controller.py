@@ -86,7 +86,7 @@ def _apply_result(world: World, before: Workload, outcome: ReconcileResult) -> N
         value = outcome.events[0].message
         workloads.record_event(world, HistoryEventKind.DELETED, before, reason="Retention", message=value)
     elif why is not None:
-        eviction.evict(world, after, why.reason, why.message, cause=why.cause)
+        eviction.evict(world, after, why)
     elif after.admitted and not before.admitted:
         workloads.admit_workload(world, before)
     elif before.reserved and not after.reserved:
@@ -169,11 +169,11 @@ def _apply_variant_change(world: World, before: Workload, after: Workload) -> No
     """Apply a change of a parent or a variant."""
     evicted = after.condition(conditions.EVICTED)
     if evicted is not None and evicted.status and not before.is_true(conditions.EVICTED):
-        eviction.evict(world, before, evicted.reason, evicted.message)
+        eviction.evict_for(world, before, evicted.reason, evicted.message)
     elif after.admitted and not before.admitted:
         workloads.admit_workload(world, after)
     elif before.admitted and before.active and not after.active:
-        eviction.evict(world, after, conditions.DEACTIVATED, "The workload is deactivated")
+        eviction.evict_for(world, after, conditions.DEACTIVATED, "The workload is deactivated")
     else:
         world.put(after)
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 import httpx
-from msgspec.structs import replace
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import Admit, Evict, KeepWaiting, KueueEvent, Preempt, Refuse
@@ -21,9 +20,9 @@ from gpuconsole.model.manifests import decode_object
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, ResourceFlavor
 from gpuconsole.model.workloads import Condition, Workload
-from gpuconsole.scheduling.kueue import conditions
+from gpuconsole.scheduling.kueue import apply_decisions, conditions
 from gpuconsole.scheduling.kueue.cluster_queue_status import NOT_FOUND
-from gpuconsole.scheduling.kueue.conditions import all_checks_ready, required_checks, sync_checks
+from gpuconsole.scheduling.kueue.conditions import all_checks_ready
 from gpuconsole.scheduling.kueue.podset import additions_by_pod_set
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.workload_controller import reconcile, with_pods_ready_condition
@@ -318,12 +317,12 @@ class KueueStandIn:
             case Admit():
                 changed = self._reserved(workload, decision, now)
             case Preempt() if not workload.is_true(conditions.EVICTED):
-                changed = conditions.mark_evicted(workload, conditions.PREEMPTED, decision.message, now, decision.rule)
+                changed = apply_decisions.with_eviction(workload, decision, now)
                 changed = with_pods_ready_condition(changed, False, now)
             case Refuse():
                 changed = conditions.apply_refusal(workload, decision, now)
             case Evict():
-                changed = conditions.mark_evicted(workload, decision.reason, decision.message, now)
+                changed = apply_decisions.with_eviction(workload, decision, now)
             case _:
                 return True
         said = events_for(decision, workload, changed, self._workloads, self._session.config, now)
@@ -336,11 +335,10 @@ class KueueStandIn:
         return True
 
     def _reserved(self, workload: Workload, decision: Admit, now: Time) -> Workload:
-        reserved = conditions.reserve_quota(workload, decision.admission, now)
         paper = self._papers.get(("ClusterQueue", decision.admission.cluster_queue))
         queue = decode_object(paper) if paper is not None else None
-        names = required_checks(reserved, queue) if isinstance(queue, ClusterQueue) else ()
-        reserved = replace(reserved, checks=sync_checks(reserved.checks, names, now))
+        rules = queue if isinstance(queue, ClusterQueue) else None
+        reserved = apply_decisions.with_reservation(workload, decision, rules, now)
         if not all_checks_ready(reserved):
             return reserved
         return with_pods_ready_condition(conditions.sync_admitted(reserved, now), False, now)

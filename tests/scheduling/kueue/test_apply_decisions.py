@@ -48,3 +48,13 @@ def test_a_preempted_victim_says_by_which_rule_and_any_other_only_why() -> None:
     assert apply_decisions.with_eviction(running, EVICT, NOW).conditions == (
         Condition("Evicted", True, "NodeFailures", "its node is lost", NOW),
     )
+
+
+def test_the_cause_of_a_deactivation_is_part_of_its_reason_and_its_event() -> None:
+    decision = Evict("team/w", conditions.DEACTIVATED, "too many retries", cause="RequeuingLimitExceeded")
+    evicted = apply_decisions.with_eviction(workload("w", "q", 1), decision, NOW)
+
+    reason = "DeactivatedDueToRequeuingLimitExceeded"
+    assert evicted.conditions == (Condition("Evicted", True, reason, "too many retries", NOW),)
+    assert apply_decisions.evicted_event(evicted, decision).reason == f"EvictedDueTo{reason}"
+    assert apply_decisions.evicted_event(evicted, PREEMPT).reason == "EvictedDueToPreempted"
