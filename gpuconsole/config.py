@@ -106,6 +106,15 @@ class HistorySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Maximum size of a history file in GiB; beyond it the oldest data are deleted before their age."""
 
 
+class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of the console."""
+
+    preset: Literal["default", "vim", "emacs"] = "default"
+    """`vim` uses no ctrl+letter for what changes something; `emacs` moves with ctrl+n and ctrl+p, and has chords."""
+    bindings: Mapping[str, str] = {}
+    """Keys of each action id, such as `table.top: "g g, home"`; empty for none. `gpuconsole keys -o json` lists ids."""
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of the console."""
 
@@ -116,6 +125,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`ascii` draws glyphs and borders with ASCII characters; `auto` does so unless the locale is UTF-8."""
     motion: Literal["full", "reduced"] = "full"
     """`reduced` draws nothing that moves by itself: scrolling jumps, and nothing fades."""
+    keys: KeySettings = KeySettings()
     state_dir: str = ""
     """Folder of the history and the log; empty = the user's state folder."""
     prices: str = ""
@@ -188,6 +198,23 @@ def config_file(environ: Mapping[str, str]) -> Path:
     """The configuration file, which may not exist; the user's themes are in the folder `themes` beside it."""
     named = environ.get(f"{PREFIX}CONFIG", "")
     return Path(named).expanduser() if named else _user_folder("config") / "config.yaml"
+
+
+def setting_place(environ: Mapping[str, str], *path: str) -> str:
+    """Where a setting is written, `config.yaml:7`, for an error message; its dotted name if not in the file."""
+    import yaml
+
+    file = config_file(environ)
+    try:
+        node = yaml.compose(file.read_text(), yaml.SafeLoader)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        node = None
+    line = 0
+    for name in path:
+        entries = node.value if isinstance(node, yaml.MappingNode) else ()
+        key, node = next(((key, value) for key, value in entries if key.value == name), (None, None))
+        line = key.start_mark.line + 1 if key is not None else 0
+    return f"{file}:{line}" if line else ".".join(path)
 
 
 def is_utf8(environ: Mapping[str, str]) -> bool:

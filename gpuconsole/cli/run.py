@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from gpuconsole import __version__
 from gpuconsole.backends.base import Backend
+from gpuconsole.cli.keys import read_keymap
 from gpuconsole.cli.options import OpenRequest, clustered, configured, cost_labels
 from gpuconsole.config import Config, config_file, is_utf8
 from gpuconsole.errors import ConfigError, ConsoleError, HistoryError, UsageError
@@ -106,6 +107,7 @@ def command(request: OpenRequest, speed: float | None, history: Path | None, **o
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the console needs a terminal; use `gpuconsole simulate` without one")
     request, settings = configured(request, speed=speed, **options)
+    read_keymap(settings)
     unlogged = log_to(settings.log_file, settings.log_level)
     _leave_on_signals()
     console = open_console(request, settings, ConsoleOptions(history=history))
@@ -296,13 +298,14 @@ def _wall() -> Time:
 
 
 def preferences(settings: Config) -> "Preferences":
-    """What the settings say about the look of the console."""
+    """What the settings say about the look of the console and its keys. Raises ConfigError."""
     from gpuconsole.ui.app import Preferences
 
     return Preferences(
         user_themes=config_file(os.environ).parent / "themes",
         ascii=settings.glyphs == "ascii" or (settings.glyphs == "auto" and not is_utf8(os.environ)),
         reduced_motion=settings.motion == "reduced",
+        keymap=read_keymap(settings),
     )
         layout_file=settings.state / "dashboard.json",
 

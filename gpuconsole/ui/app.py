@@ -18,7 +18,7 @@ from textual.theme import Theme
 from gpuconsole import assets
 from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import Handler
-from gpuconsole.ui.actions.keys import single_keys
+from gpuconsole.ui.actions import keymap as keymaps
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import SnapshotReady
 from gpuconsole.ui.paint import ROLE_CLASSES, AsciiGlyphs
@@ -65,7 +65,7 @@ class ViewHistory:
 
 
 class Preferences(Struct, frozen=True, kw_only=True):
-    """What the operator chose about the look of the console."""
+    """What the operator chose about the look of the console and its keys."""
 
     user_themes: Path | None = None
     """Folder of the user's themes; None for bundled themes only."""
@@ -75,6 +75,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     """File that remembers the panels of the dashboard; None to forget them."""
     reduced_motion: bool = False
     """Draw nothing that moves by itself: scrolling jumps, and nothing fades or spins."""
+    keymap: keymaps.Keymap = keymaps.DEFAULT
 
 
 REPAINT = 0.25
@@ -98,8 +99,6 @@ class ConsoleApp(TunedApp):
     DEFAULT_MODE = "dashboard"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = dict(VIEWS)
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(key, f"press_at_once({key!r})", show=False, priority=True) for key in single_keys()),
-        *(Binding(key, f"press({key!r})", show=False) for key in single_keys()),
         # Terminals send ESC 0 for alt+0, and Textual reads that as the character that a Mac types with it.
         Binding("º", "press('alt+0')", show=False),
         Binding("ctrl+c", "interrupt", show=False, priority=True),
@@ -132,14 +131,19 @@ class ConsoleApp(TunedApp):
         self._warm = warm
         self._last_key = ""
         self._interrupted = -TWICE
-        self.layout_file = preferences.layout_file
         preferences = preferences or Preferences()
+        self.layout_file = preferences.layout_file
         for theme in self.themes:
             self.register_theme(theme)
         self._user_themes = UserThemes(preferences.user_themes) if preferences.user_themes is not None else None
         self.theme_problems = self._read_user_themes()
         """What is wrong with the user's themes; they are shown as messages once there is a screen."""
         self.theme = DEFAULT if DEFAULT in self.available_themes else self.themes[0].name
+        self.keymap = preferences.keymap
+        for key in self.keymap.single_keys:
+            name = "comma" if key == "," else key
+            self.bind_key(name, f"press_at_once({key!r})", priority=True)
+            self.bind_key(name, f"press({key!r})")
         if preferences.ascii:
             self.filter_output(AsciiGlyphs())
         if preferences.reduced_motion:
@@ -248,6 +252,9 @@ class ConsoleApp(TunedApp):
         before, self._last_key = self._last_key, key
         if isinstance(self.screen, ConsoleScreen):
             self.screen.actions.press(key, before)
+        if not isinstance(self.screen, ConsoleScreen):
+            # The next key belongs to the dialog: neither it nor this one begins a later sequence.
+            self._last_key = ""
 
     def action_interrupt(self) -> None:
         now = time.monotonic()

@@ -11,6 +11,7 @@ from typing import IO, Any, Literal
 
 from textual import events
 from textual.app import App
+from textual.binding import Binding
 from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.message_pump import MessagePump
@@ -122,6 +123,11 @@ class TunedApp(App[None]):
         if isinstance(file := vars(driver).get("_file"), io.TextIOWrapper):
             vars(driver)["_file"] = LastingOutput(file)
         return driver
+
+    def bind_key(self, key: str, action: str, *, priority: bool = False) -> None:
+        """Bind a key to an action of the app; with `priority` before the bindings of the focused widget."""
+        for binding in Binding.make_bindings([Binding(key, action, show=False, priority=priority)]):
+            self._bindings.key_to_bindings.setdefault(binding.key, []).append(binding)
 
     def filter_output(self, filter: LineFilter) -> None:
         """Pass every line through `filter` before it goes to the terminal."""

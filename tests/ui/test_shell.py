@@ -21,7 +21,7 @@ from gpuconsole.model.workloads import Workload
 from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import ACTIONS, BY_ID, Scope
 from gpuconsole.ui.actions.global_actions import TIME_TRAVEL
-from gpuconsole.ui.actions.keys import single_keys
+from gpuconsole.ui.actions.keymap import DEFAULT
 from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.dashboard import DashboardScreen
@@ -97,7 +97,7 @@ async def test_every_key_of_the_registry_can_be_pressed_on_every_screen(
     async with shown(size=size) as (app, pilot):
         app.go(view)
         await pilot.pause()
-        for key in single_keys():
+        for key in DEFAULT.single_keys:
             if key in BY_ID["app.suspend"].keys:
                 continue
             await pilot.press(key)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gpuconsole.ui.actions import ACTIONS, Action
+from gpuconsole.ui.actions import Action
 
 _SHOWN = {
     "escape": "Esc",
@@ -24,11 +24,6 @@ _SHOWN = {
     "pagedown": "PgDn",
     "f1": "F1",
 }
-
-
-def single_keys() -> list[str]:
-    """All keys that start an action or a sequence, in the registry's order."""
-    return list(dict.fromkeys(key.split()[0] for action in ACTIONS for key in action.keys))
 
 
 def find(key: str, offered: Iterable[Action]) -> Action | None:

@@ -32,7 +32,8 @@ from gpuconsole.errors import ConsoleError
 from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.services.console import Console
-from gpuconsole.ui.actions import ACTIONS, BY_ID, Action, Handler, Handlers, Scope
+from gpuconsole.ui.actions import BY_ID, Action, Handler, Handlers, Scope
+from gpuconsole.ui.actions.keymap import Keymap
 from gpuconsole.ui.actions.keys import continuations, find, spell
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
@@ -146,6 +147,9 @@ class AppServices(Protocol):
     layout_file: Path | None
 
     @property
+    def keymap(self) -> Keymap: ...
+
+    @property
     def time_travel(self) -> TimeTravelling: ...
 
     @property
@@ -233,7 +237,8 @@ class ActionRunner:
     def offered(self) -> list[Action]:
         """All actions of this screen, in the order of the registry."""
         here = self._handlers()
-        found = [action for action in ACTIONS if action.id in here and not self._has_nothing_to_say(action)]
+        every = self._screen.console_app.keymap.actions
+        found = [action for action in every if action.id in here and not self._has_nothing_to_say(action)]
         taken = {key for action in found if action.scope is Scope.TIME for key in action.keys if not _yields(action)}
         if taken:
             found = list(_without_keys(found, taken))
@@ -528,7 +533,7 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
             return
         self.show_header()
         names = [screen.crumb() for screen in self.app.screen_stack if isinstance(screen, ConsoleScreen)]
-        self.query_one(Crumbs).show(self.console_app.view, names)
+        self.query_one(Crumbs).show(self.console_app.view, names, self.console_app.keymap.actions)
         self.query_one(TimeLine).view = self.console_app.time_travel.view
         self.show_place()
         self.show_keys()

@@ -149,7 +149,7 @@ class GlossaryScreen(ConsoleScreen):
 
 def _keys(entry: PaletteEntry) -> Cell:
     action = entry.action
-    return ((spell_all(action) or f":{action.aliases[0]}", "key"),)
+    return ((spell_all(action) or next((f":{alias}" for alias in action.aliases), "no key"), "key"),)
 
 
 def _aliases(entry: PaletteEntry) -> Cell:

@@ -10,7 +10,7 @@ from gpuconsole.insight.forecast.agreement import AgreementCounts
 from gpuconsole.insight.health.engines import EnginesInForce
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.actions import ACTIONS, Action, Scope
+from gpuconsole.ui.actions import Action, Scope
 from gpuconsole.ui.actions.keys import spell
 from gpuconsole.ui.paint import Cell, Painted, Piece, painted, width_of
 from gpuconsole.ui.widgets.painter import StatusLine
@@ -152,22 +152,18 @@ class Header(StatusLine):
         self.left = fit_parts(parts, room)
 
 
-VIEWS = tuple(
-    (action.id.removeprefix("view."), spell(action.keys[-1]), action.label)
-    for action in ACTIONS
-    if action.scope is Scope.VIEWS
-)
-
-
 ROOM = 14
 """Terminal cells kept free for the cursor position, so that no label is cut and nothing moves as numbers grow."""
 
 
-def tabs(view: str, width: int) -> Painted:
+def tabs(view: str, width: int, actions: Sequence[Action]) -> Painted:
     """Format all views with their keys, the active one marked; on narrow screens closer together, or only the keys."""
+    views = [action for action in actions if action.scope is Scope.VIEWS]
     for gap in ("  ", " ", None):
         pieces: list[Piece] = [(" ", "")]
-        for name, key, label in VIEWS:
+        for action in views:
+            name, label = action.id.removeprefix("view."), action.label
+            key = spell(action.keys[-1]) if action.keys else ""
             if name == view:
                 pieces += [(f" {key} {label} ", "chip"), (" ", "")]
             elif gap:
@@ -192,9 +188,9 @@ def trail(names: Sequence[str]) -> Painted:
 class Crumbs(StatusLine):
     """The second line of every screen: all views with their keys, or the navigation path."""
 
-    def show(self, view: str, names: Sequence[str]) -> None:
-        """Show the views, or the path if `names` has several screens; the text on the right stays."""
-        self.left = trail(names) if len(names) > 1 else tabs(view, self.size.width)
+    def show(self, view: str, names: Sequence[str], actions: Sequence[Action]) -> None:
+        """Show the views among `actions`, or the path if `names` has several screens; the text on the right stays."""
+        self.left = trail(names) if len(names) > 1 else tabs(view, self.size.width, actions)
 
 
 def keys_line(actions: Sequence[tuple[Action, bool]], width: int) -> Painted:
