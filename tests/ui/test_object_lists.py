@@ -175,3 +175,27 @@ async def test_flavors_cohorts_and_checks_tell_loading_empty_and_what_they_have(
             await stage.write(f":{name}")
             await stage.press("enter")
             assert text in stage.text
+
+
+async def test_one_key_shows_the_owners_of_any_object_and_enter_and_escape_go_there_and_back() -> None:
+    async with staged(recorded(org_cohort())) as stage:
+        await stage.press("3")
+        stage.app.go("workloads", at="research/rlhf")
+        await stage.settle()
+        await stage.press("o")
+        assert stage.app.way == ["workloads", "owners research/rlhf"]
+        assert stage.line("▌").split()[1:4] == ["research/rlhf", "Workload", "running"]
+        await stage.press("j", "enter")
+        assert stage.app.way[-1] == "describe research/rlhf-0"
+        await stage.press("escape", "j", "enter")
+        assert stage.app.way[-1] == "node-3"
+        await stage.press("o")
+        assert stage.line("▌").split()[1:4] == ["node-3", "Node", "Ready"]
+        await stage.press("escape", "escape")
+        assert stage.line("▌").split()[1:3] == ["GPU", "0-1"]
+        await stage.press("g", "enter")
+        assert stage.app.way[-1] == "describe org-cohort"
+        await stage.press("escape", "escape", "2", "j", "o")
+        assert stage.line("▌").split()[1:3] == ["cq-prod", "ClusterQueue"]
+        await stage.press("escape", "4", "o")
+        assert stage.line("▌").split()[1] == "node-1"

@@ -70,7 +70,13 @@ OBJECTS: tuple[Action, ...] = (
     ),
     Action(id="object.copy-json", keys=("Y",), label="copy JSON", help="Copy it as JSON.", scope=Scope.OBJECT),
     Action(id="object.events", keys=("E",), label="events", help="Show its events.", scope=Scope.OBJECT),
-    Action(id="object.owner", keys=("o",), label="owner", help="Go to its owner.", scope=Scope.OBJECT),
+    Action(
+        id="object.owner",
+        keys=("o",),
+        label="owners",
+        help="Show its queue, job, workload, pods and GPUs as a tree.",
+        scope=Scope.OBJECT,
+    ),
     Action(
         id="object.menu",
         keys=("m",),

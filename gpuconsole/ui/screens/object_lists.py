@@ -1,11 +1,11 @@
 """Lists of objects that have no view of their own, opened by `:` above the front screen: pods, flavors, cohorts …
 
-All have the same screen, `ObjectListScreen`; an `ObjectList` has the columns and the function that makes the rows.
+Also the ownership tree of an object. All lists have the same screen, `ObjectListScreen`; an `ObjectList` has the columns and the function that makes the rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from textual.app import ComposeResult
 
@@ -19,6 +19,7 @@ from gpuconsole.insight.index.object_lists import (
     listed_pods,
     queue_of_pod,
 )
+from gpuconsole.insight.index.ownership import USERS, OwnedObject, ownership
 from gpuconsole.insight.index.quota_tree import QuotaNode, QuotaUse
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Pod, PodPhase
@@ -29,9 +30,12 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import GLYPHS, Cell, plain
+from gpuconsole.ui.queue_table import DEEPEST
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen, Subject
-from gpuconsole.ui.screens.objects import ObjectActions, describe_screen
+from gpuconsole.ui.screens.objects import ObjectActions
+from gpuconsole.ui.screens.views import object_screen
+from gpuconsole.ui.screens.workload_actions import WorkloadActions
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.grid import Grid
@@ -106,11 +110,88 @@ class ObjectListScreen(ConsoleScreen):
         subject = self.subject()
         if subject is None:
             return super().handlers()
-        offered = {**super().handlers(), "object.open": lambda: self.open(describe_screen(*subject))}
+        offered = {**super().handlers(), "object.open": lambda: self.open(object_screen(*subject))}
         pod = self.snapshot.pods.get(subject.key) if subject.table == "pods" else None
         if pod is not None:
             offered["object.explain"] = lambda: self.open(WorkloadDetailScreen(pod.workload or pod.job or pod.key))
         return offered
+
+
+class TreeRow(NamedTuple):
+    """A row of an ownership tree, and its path from the root, by which the cursor finds it again."""
+
+    path: str
+    owned: OwnedObject
+
+
+class OwnershipScreen(ConsoleScreen):
+    """The ownership tree of an object, from its queue and its job down to its GPUs; Enter opens the object of a row."""
+
+    def __init__(self, table: str, key: str) -> None:
+        super().__init__()
+        self.groups = (ObjectActions(self), WorkloadActions(self))
+        self._table, self._key = table, key
+        self._arrived_once = False
+        self._trees = SnapshotWorker(self, self._make_tree, self._show_tree)
+
+    def body(self) -> ComposeResult:
+        yield Grid(TREE, key=lambda row: row.path, empty=f"{called(self._key)} no longer exists.")
+
+    def crumb(self) -> str:
+        return f"owners {called(self._key)}"
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._trees.ask(snapshot)
+
+    def _make_tree(self, snapshot: Snapshot) -> list[TreeRow]:
+        rows: list[TreeRow] = []
+        path: list[str] = []
+        for owned in ownership(snapshot, self._table, self._key, self.console.cost_labels.user):
+            path[owned.depth :] = [f"{owned.table} {owned.key} {owned.device}"]
+            rows.append(TreeRow(">".join(path), owned))
+        return rows
+
+    def _show_tree(self, rows: list[TreeRow]) -> None:
+        grid = self.query_one(Grid)
+        grid.show(rows)
+        if rows and not self._arrived_once:
+            self._arrived_once = True
+            mine = (row.path for row in rows if (row.owned.table, row.owned.key) == (self._table, self._key))
+            grid.move_to_key(next(mine, rows[0].path))
+
+    @property
+    def _row(self) -> OwnedObject | None:
+        row: TreeRow | None = self.query_one(Grid).current
+        return row.owned if row is not None else None
+
+    def subject(self) -> Subject | None:
+        row = self._row
+        if row is None or row.table == USERS or row.key not in getattr(self.snapshot, row.table):
+            return None
+        return Subject(row.table, row.key)
+
+    def handlers(self) -> Handlers:
+        subject, offered = self.subject(), dict(super().handlers())
+        # The tree is already open.
+        offered.pop("object.owner", None)
+        if subject is not None:
+            offered["object.open"] = lambda: self.open(object_screen(*subject))
+        return offered
+
+
+def _tree_name(row: TreeRow) -> Cell:
+    owned = row.owned
+    role = "own" if owned.device else "strong" if owned.table == "workloads" else ""
+    return (("  " * min(owned.depth, DEEPEST), ""), (owned.name or called(owned.key), role))
+
+
+TREE: tuple[Column[TreeRow], ...] = (
+    Column("OBJECT", _tree_name, id="name", width=30, flex=3),
+    Column("KIND", lambda row: ((row.owned.kind, "dim"),), width=12, flex=1),
+    Column("STATE", lambda row: row.owned.state, id="status", width=11),
+    Column("GPUS", lambda row: _units(row.owned.units), id="usage", width=7, align="right"),
+    Column("NODE", lambda row: row.owned.node, width=12, flex=1, rank=1),
+)
 
 
 def _pod_columns(newest: Newest) -> tuple[Column[Pod], ...]:

@@ -50,6 +50,7 @@ from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import SnapshotWorker, outside, run_in_background
 from gpuconsole.ui.screens.base import ActionGroup, ConsoleScreen, Subject, scrolling
 from gpuconsole.ui.screens.pods import PODDED, ask_port, open_shell, pods_of, show_logs
+from gpuconsole.ui.screens.views import ownership_screen
 from gpuconsole.ui.widgets.dialogs import Question
 from gpuconsole.ui.widgets.painter import PaneState, notice
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, field, heading, text_line, yaml_lines
@@ -449,6 +450,7 @@ class ObjectActions(ActionGroup):
             "object.menu": self._screen.actions.open_menu,
             "object.delete": self._delete,
             "object.edit": self._edit,
+            "object.owner": self._show_owners,
             **self._pod_handlers(),
         }
 
@@ -489,6 +491,10 @@ class ObjectActions(ActionGroup):
     def _describe(self) -> None:
         if (subject := self._screen.subject()) is not None:
             self._screen.open(describe_screen(*subject))
+
+    def _show_owners(self) -> None:
+        if (subject := self._screen.subject()) is not None:
+            self._screen.open(ownership_screen(*subject))
 
     def _yaml(self) -> None:
         if (subject := self._screen.subject()) is not None:

@@ -26,8 +26,10 @@ _SCREENS = {
     "history": "HistoryScreen",
 }
 """Name of view and module → class of the screen."""
-ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills", "shadow")
-"""Names of the reports in `screens.answers`; the action `answer.NAME` opens one."""
+CHARTS = ("plot",)
+"""Names of the charts in `screens.plots`."""
+ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills", "shadow", *CHARTS)
+"""Names of the reports in `screens.answers`, and of charts; the action `answer.NAME` opens one."""
 
 LISTS = ("pods", "flavors", "cohorts", "checks")
 """Names of the lists in `screens.object_lists`; the action `list.NAME` opens one."""
@@ -39,9 +41,30 @@ def list_screen(name: str) -> "ConsoleScreen":
     return screen
 
 
+def ownership_screen(table: str, key: str) -> "ConsoleScreen":
+    """Make the screen of the ownership tree that the object with `key` in `table` is in."""
+    screen: ConsoleScreen = load("object_lists").OwnershipScreen(table, key)
+    return screen
+
+
+def object_screen(table: str, key: str) -> "ConsoleScreen":
+    """Make the page of an object: of a workload, of a node, or its description; of a user the ownership tree."""
+    screen: ConsoleScreen
+    match table:
+        case "workloads":
+            screen = load("workloads").WorkloadDetailScreen(key)
+        case "nodes":
+            screen = load("nodes").NodeDetailScreen(key)
+        case "users":
+            screen = ownership_screen(table, key)
+        case _:
+            screen = load("objects").describe_screen(table, key)
+    return screen
+
+
 def answer_screen(name: str) -> "ConsoleScreen":
     """Make the screen of the report with this name, one of `ANSWERS`."""
-    screen: ConsoleScreen = load("answers").answer_screen(name)
+    screen: ConsoleScreen = load("plots" if name in CHARTS else "answers").answer_screen(name)
     screen.is_answer = True
     return screen
 

@@ -19,7 +19,7 @@ from gpuconsole.ui.actions import Action, Handler, Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.base import ActionGroup, ConsoleScreen
-from gpuconsole.ui.screens.objects import describe_screen, name_all
+from gpuconsole.ui.screens.objects import name_all
 from gpuconsole.ui.screens.scores import ScoresScreen, candidates
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.whatif_changes import try_out
@@ -75,7 +75,6 @@ class WorkloadActions(ActionGroup):
             "workload.check": self._ask_check,
             "workload.scores": self._show_scores,
             "workload.duplicate": self._duplicate,
-            "object.owner": self._describe_owner,
             "object.what-if": self._ask_what_if,
             "object.who": self._show_preemptions,
         }
@@ -253,13 +252,6 @@ class WorkloadActions(ActionGroup):
         subject = self._screen.subject()
         if subject is not None:
             self._screen.console_app.go("preemptions", filtered=f"-w {called(subject.key)}")
-
-    def _describe_owner(self) -> None:
-        workload = self.workload_under_cursor()
-        if workload is not None and workload.owner in self._screen.snapshot.jobs:
-            self._screen.open(describe_screen("jobs", workload.owner))
-        else:
-            self._screen.flash("No owner", "warning")
 
 
 def _suspension(jobs: Sequence[Job]) -> Question | None:
