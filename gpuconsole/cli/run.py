@@ -304,10 +304,10 @@ def preferences(settings: Config) -> "Preferences":
     return Preferences(
         user_themes=config_file(os.environ).parent / "themes",
         ascii=settings.glyphs == "ascii" or (settings.glyphs == "auto" and not is_utf8(os.environ)),
+        layout_file=settings.state / "dashboard.json",
         reduced_motion=settings.motion == "reduced",
         keymap=read_keymap(settings),
     )
-        layout_file=settings.state / "dashboard.json",
 
 
 def _show(console: Console, settings: Config, namespaces: Iterable[str], contexts: "Contexts | None") -> int:
