@@ -1,17 +1,28 @@
 """Columns and rows of a table as data: widths, filter, order, cursor and marks, without drawing.
 
 Cursor and marks belong to rows, not to positions: they stay on their rows after a refresh, sort or filter, and
-disappear with them. The filter syntax is `regex`, `!regex`, `-l key=value,!key`, `-f fuzzy`, `-w word`.
+disappear with them. The filter syntax is `regex`, `!regex`, `-l key=value,!key`, `-f fuzzy`, `-w word`, or a filter on
+fields as in `field_filter`.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any, Generic, Literal, TypeVar
 
-from gpuconsole.insight.tables import MISSING, Table, TableColumn, Valued, number_in
+from gpuconsole.insight.tables import MISSING, Table, TableColumn, Valued, field_name, number_in
 from gpuconsole.insight.tables import Cell as TableCell
 from gpuconsole.model.devices import WHOLE_GPU
+from gpuconsole.ui.field_filter import (
+    Expression,
+    Field,
+    FilterError,
+    bind_expression,
+    check_expression,
+    is_expression,
+    parse_expression,
+)
 from gpuconsole.ui.paint import GLYPHS, Cell, plain
 
 T = TypeVar("T")
@@ -45,6 +56,14 @@ class Column(Generic[T]):
     """The number behind the text, in `unit`, for CSV and JSON; None where the text stays."""
     unit: str = ""
     """Unit of `number` where the text shows another, such as `seconds`."""
+    aliases: tuple[str, ...] = ()
+    """Other names of the field in filters."""
+
+    @property
+    def field(self) -> str:
+        """Its name in filters: short words of its head."""
+        name = self.name or field_name(self.title)
+        return name if len(name) > 1 else self.id.replace("-", "_")
 
 
 WITH_UNITS = 7
@@ -99,8 +118,37 @@ _MARK = re.compile(f"^[{re.escape(''.join(GLYPHS.values()))}▸▾←] +")
 """A glyph before a text, which repeats what the text says."""
 
 
+def text_of(cell: Cell) -> str:
+    """Return the text of a cell without the glyph before it."""
+    text = plain(cell).strip()
+    return text if text[:1].isalnum() else _MARK.sub("", text)
+
+
+def _words(cell: Cell) -> str:
+    text = text_of(cell)
+    return text if text != MISSING else ""
+
+
+def fields_of(columns: Iterable[Column[T]]) -> list[Field[T]]:
+    """Return the fields that filters can compare, one for each column that has a name."""
+    return [_field_of(column) for column in columns if column.field]
+
+
+def _field_of(column: Column[T]) -> Field[T]:
+    return Field(
+        column.field,
+        column.cell,
+        _words,
+        column.number,
+        column.unit,
+        numeric=column.align == "right" or column.number is not None,
+        names=column.id == "name",
+        aliases=(*((column.id.replace("-", "_"),) if column.id else ()), *column.aliases),
+    )
+
+
 def _cell_of(column: Column[T], row: T) -> TableCell:
-    text = _MARK.sub("", plain(column.cell(row)).strip())
+    text = text_of(column.cell(row))
     if column.number is not None and (number := column.number(row)) is not None:
         return Valued(text, number) if column.unit else number
     if column.align == "right" and (number := number_in(text)) is not None:
@@ -112,8 +160,8 @@ Labels = Mapping[str, str]
 Test = Callable[[str, Labels], bool]
 
 
-class FilterError(ValueError):
-    """The text is not a valid filter; the message says why."""
+def _passes_all(row: str, labels: Labels) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -121,21 +169,27 @@ class Filter:
     """A parsed filter of a table: `passes` tells whether a row passes."""
 
     text: str
-    passes: Test
+    passes: Test = _passes_all
     by_labels: bool = False
     """Whether it tests only the row's labels; otherwise it tests only the row's text."""
     word: str = ""
     """The word that a `-w` filter looks for; empty for other filters."""
+    expression: Expression | None = None
+    """The filter on fields, if it is one; it tests the row itself, and not its text."""
 
 
-def parse_filter(text: str) -> Filter | None:
-    """Parse `regex`, `!regex`, `-l key=value,key!=value,key,!key`, `-f fuzzy` or `-w word`; None for an empty text.
+def parse_filter(text: str, columns: Iterable[Column[Any]] = ()) -> Filter | None:
+    """Parse `regex`, `!regex`, `-l key=value,key!=value,key,!key`, `-f fuzzy`, `-w word` or a filter on fields.
 
-    Raises FilterError.
+    Returns None for an empty text. A filter on fields may compare those of `columns`. Raises FilterError.
     """
     stripped = text.strip()
     if not stripped or stripped in ("!", "-l", "-f", "-w"):
         return None
+    if is_expression(stripped):
+        expression = parse_expression(text)
+        check_expression(expression, fields_of(columns))
+        return Filter(stripped, expression=expression)
     if stripped.startswith("-l "):
         return Filter(stripped, _labels(stripped[3:]), by_labels=True)
     if stripped.startswith("-f "):
@@ -143,18 +197,24 @@ def parse_filter(text: str) -> Filter | None:
     if stripped.startswith("-w "):
         word = stripped[3:].strip()
         return Filter(stripped, _regex(rf"(?<!\S){re.escape(word)}(?!\S)"), word=word)
+    begin = text.index(stripped)
     if stripped.startswith("!"):
-        inner = _regex(stripped[1:])
+        inner = _regex(stripped[1:], begin + 1)
         return Filter(stripped, lambda row, labels: not inner(row, labels))
-    return Filter(stripped, _regex(stripped))
+    return Filter(stripped, _regex(stripped, begin))
 
 
-def _regex(text: str) -> Test:
+def _regex(text: str, begin: int = 0) -> Test:
+    """A search; the regular expression begins at the index `begin` of the filter's text."""
     try:
         search = re.compile(text, re.IGNORECASE).search
-    except re.error as error:
-        place = f" at column {error.pos + 1}" if error.pos is not None else ""
-        raise FilterError(f"invalid regular expression: {error.msg}{place}") from error
+    except (re.error, RecursionError, OverflowError) as error:
+        pos = getattr(error, "pos", None)
+        place = f" at column {pos + 1}" if pos is not None else ""
+        problem = getattr(error, "msg", str(error))
+        raise FilterError(
+            f"invalid regular expression: {problem}{place}", begin + pos if pos is not None else None
+        ) from error
     return lambda row, labels: search(row) is not None
 
 
@@ -264,6 +324,9 @@ class Rows(Generic[T]):
             rows = [row for row in rows if self._fault(row)]
         if self.filter is None:
             return rows
+        if self.filter.expression is not None:
+            select = bind_expression(self.filter.expression, fields_of(self.columns), self._labels)
+            return list(compress(rows, select(rows)))
         passes = self.filter.passes
         if self.filter.by_labels:
             return [row for row in rows if passes("", self._labels(row))]

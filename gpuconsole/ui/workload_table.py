@@ -9,10 +9,10 @@ from msgspec import Struct
 from gpuconsole.insight.health.telemetry import sm_by_workload
 from gpuconsole.insight.index.demand import held_units, template_units, waiting_since, wanted_units
 from gpuconsole.insight.index.pods import Pods, phase_of, pods_by_node
-from gpuconsole.insight.index.queues import positions
+from gpuconsole.insight.index.queues import pending_reason, positions
 from gpuconsole.insight.index.unqueued_work import unqueued_work, waits_because
 from gpuconsole.insight.pending.pending import explain_admitted
-from gpuconsole.insight.pending.reasons import PendingReason, pending_code
+from gpuconsole.insight.pending.reasons import PendingReason
 from gpuconsole.insight.sharing.fair_shares import borrowed_gpus
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.devices import NO_UNITS, UnitKind, Units
@@ -60,10 +60,9 @@ class WorkloadRow(Struct, frozen=True):
     """`gpus` by kind of unit."""
     stands_in: str = ""
     """Key of the job or pod that the row shows, if it has no Workload object; else empty."""
-
-    @property
-    def key(self) -> str:
-        return self.stands_in or self.workload.key
+    key: str = ""
+    name: str = ""
+    """Namespace and name of the workload or job; the kind has its own column."""
 
 
 def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY) -> WorkloadRow:
@@ -75,6 +74,7 @@ def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY
         for assignment in workload.admission.pod_sets:
             flavors.update(dict.fromkeys(assignment.flavors.values()))
     units = held_units(snapshot, workload) if holds else wanted_units(snapshot, workload)
+    key = stands_in or workload.key
     return WorkloadRow(
         workload=workload,
         phase=word,
@@ -92,6 +92,8 @@ def make_row(workload: Workload, stands_in: str = "", snapshot: Snapshot = EMPTY
         else "",
         since=_since(workload, word),
         stands_in=stands_in,
+        key=key,
+        name="/".join(called(key).split("/")[-2:]),
     )
 
 
@@ -159,7 +161,7 @@ def _reason(snapshot: Snapshot, workload: Workload, word: WorkloadPhase) -> str:
     """The reason for its phase in one word; empty for running workloads."""
     match word:
         case WorkloadPhase.PENDING:
-            return pending_code(workload)
+            return pending_reason(snapshot, workload)
         case WorkloadPhase.EVICTED:
             evicted = workload.condition("Evicted")
             return evicted.reason if evicted is not None else ""
@@ -190,10 +192,10 @@ class Listing(Struct, frozen=True):
 
     def queue(self, row: WorkloadRow) -> str:
         """Return the row's ClusterQueue; its LocalQueue where the ClusterQueue is unknown."""
+        if row.workload.admission is not None:
+            return row.workload.admission.cluster_queue
         local_queue = self.local_queues.get(row.workload.local_queue)
-        return row.workload.cluster_queue or (
-            local_queue.cluster_queue if local_queue is not None else row.workload.queue
-        )
+        return local_queue.cluster_queue if local_queue is not None else row.workload.queue
 
     def place(self, row: WorkloadRow) -> int:
         """Return the row's position in its ClusterQueue, from 1; LAST if it has none."""
@@ -286,15 +288,16 @@ PHASES: dict[WorkloadPhase, tuple[str, str]] = {
 """Phase → glyph and role; the phase is written out too, so that colours are not needed."""
 
 
-def phase_cell(phase: WorkloadPhase) -> Cell:
-    glyph, role = PHASES[phase]
+_PHASE_CELLS: dict[WorkloadPhase, Cell] = {
     # The column is too narrow for QuotaReserved.
-    return ((f"{glyph} {'reserved' if phase is WorkloadPhase.QUOTA_RESERVED else phase}", role),)
+    phase: ((f"{glyph} {'reserved' if phase is WorkloadPhase.QUOTA_RESERVED else phase}", role),)
+    for phase, (glyph, role) in PHASES.items()
+}
+_RANKS = {phase: rank for rank, phase in enumerate(ORDER)}
 
 
-def name_of(row: WorkloadRow) -> str:
-    """Return namespace and name of a row's workload or job; the kind has its own column."""
-    return "/".join(called(row.key).split("/")[-2:])
+def phase_cell(phase: WorkloadPhase) -> Cell:
+    return _PHASE_CELLS[phase]
 
 
 def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
@@ -319,13 +322,13 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
         return now() - row.since if row.phase is WorkloadPhase.PENDING else 0
 
     return (
-        Column("WORKLOAD", name_of, id="name", width=20, flex=3, sort=name_of),
+        Column("WORKLOAD", attrgetter("name"), id="name", width=20, flex=3, sort=attrgetter("name")),
         Column(
             "PHASE",
             lambda row: phase_cell(row.phase),
             id="status",
             width=10,
-            sort=lambda row: (ORDER.index(row.phase), newest().place(row)),
+            sort=lambda row: (_RANKS[row.phase], newest().place(row)),
         ),
         Column(
             "REASON", lambda row: ((row.reason, "dim"),), id="reason", width=12, flex=1, sort=lambda row: row.reason

@@ -35,10 +35,11 @@ from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import BY_ID, Action, Handler, Handlers, Scope
 from gpuconsole.ui.actions.keymap import Keymap
 from gpuconsole.ui.actions.keys import continuations, find, spell
+from gpuconsole.ui.field_filter import FilterError, is_expression
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
 from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.table_model import FilterError, parse_filter
+from gpuconsole.ui.table_model import parse_filter
 from gpuconsole.ui.textual_patches import TunedScreen
 from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, CommandLineRead, FilterLine, parse_command
 from gpuconsole.ui.widgets.dialogs import Dialogs, PaletteEntry, Question, hints, menu
@@ -588,9 +589,9 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
         }
 
     def _open_filter(self) -> None:
-        self.query_one(FilterLine).open()
-        if self.grid is not None:
-            self.grid.expect_filter()
+        if (grid := self.grid) is not None:
+            self.query_one(FilterLine).open(grid.complete_filter)
+            grid.expect_filter()
 
     def _table_handlers(self) -> dict[str, Handler]:
         grid = self.grid
@@ -650,19 +651,26 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
     @on(FilterChanged)
     def _filter_changed(self, message: FilterChanged) -> None:
         message.stop()
-        line = self.query_one(FilterLine)
-        try:
-            wanted = parse_filter(message.text)
-        except FilterError as error:
-            line.complain(str(error))
+        line, grid = self.query_one(FilterLine), self.grid
+        if grid is None:
             return
-        line.complain("")
-        if (grid := self.grid) is not None:
-            grid.set_filter(wanted)
+        try:
+            wanted = parse_filter(message.text, grid.columns)
+        except FilterError as error:
+            # An unfinished filter is not wrong yet where it is known what may follow.
+            if error.at is None or error.at < len(message.text.rstrip()) or not line.offer():
+                line.complain(str(error), error.at)
+            if is_expression(message.text) and grid.filter is not None and grid.filter.expression is None:
+                # While `gpus` was typed, it was a regular expression, which few rows match.
+                grid.set_filter(None)
+            return
+        line.offer()
+        grid.set_filter(wanted)
 
     @on(FilterClosed)
     def _filter_closed(self, message: FilterClosed) -> None:
         message.stop()
+        self.query_one(FilterLine).say("")
         self.focus_body()
 
     @on(CommandEntered)

@@ -1,30 +1,83 @@
 """The input lines at the bottom of a screen: the `:` command line and the filter line.
 
-`:wl research /rlhf` opens a screen with a namespace and a filter; aliases name actions.
+`:wl research /rlhf` opens a screen with a namespace and a filter; aliases name actions. While a line is typed, the line
+below it shows what the text may be continued to, and Tab takes one after the other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from textual import on
-from textual.containers import Horizontal
-from textual.suggester import SuggestFromList
+from rich.cells import cell_len
+from textual import events, on
+from textual.containers import Container
+from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
+from gpuconsole.model.text import clean
 from gpuconsole.ui.actions import ALIASES, Action, Scope
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed
 
+Complete = Callable[[str], Sequence[str]]
+"""Returns the whole texts to which a typed text may be continued."""
 
-class PromptLine(Horizontal):
+
+class _FirstCompletion(Suggester):
+    """Shows the rest of the first completion behind the cursor."""
+
+    def __init__(self, complete: Complete) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._complete = complete
+
+    async def get_suggestion(self, value: str) -> str | None:
+        return next(iter(self._complete(value)), None)
+
+
+class CompletedInput(Input):
+    """A text field in which Tab takes the first completion, and then the others in turn."""
+
+    def __init__(self, placeholder: str = "") -> None:
+        super().__init__(compact=True, placeholder=placeholder, suggester=_FirstCompletion(self._completions))
+        self.complete: Complete = lambda text: ()
+        self._offered: Sequence[str] = ()
+        """The completions that Tab takes in turn."""
+
+    def _completions(self, text: str) -> Sequence[str]:
+        return self.complete(text) if text else ()
+
+    async def on_key(self, event: events.Key) -> None:
+        if event.key != "tab":
+            return
+        event.stop()
+        event.prevent_default()
+        offered = self._offered
+        if self.value in offered:
+            self.value = offered[(offered.index(self.value) + 1) % len(offered)]
+        elif offered := self._completions(self.value):
+            self._offered = offered
+            self.value = offered[0]
+        self.cursor_position = len(self.value)
+
+    def shown_completions(self) -> Sequence[str]:
+        """Return the last words of the completions, the one that Tab took first if it took one."""
+        texts = self._offered if self.value in self._offered else self._completions(self.value)
+        return [_last_word(text) for text in texts]
+
+
+def _last_word(text: str) -> str:
+    """What a completion adds, from the last blank or sign on: `research` of `gpus>=8 and queue=research`."""
+    head = text.rstrip()
+    return head[max(map(head.rfind, " (/@,=<>~")) + 1 :]
+
+
+class PromptLine(Container):
     """Base of the input lines; its widgets are created when it is first opened, which most lines never are.
 
     An input and its prompt cost as much to mount as all the rest of a screen.
     """
 
-    def fields(self) -> Sequence[Static | Input]:
-        """Make the prompt, the input and other widgets of the line."""
-        raise NotImplementedError
+    PROMPT = ""
+    PLACEHOLDER = ""
 
     @property
     def opened(self) -> bool:
@@ -32,17 +85,39 @@ class PromptLine(Horizontal):
         return bool(self.children)
 
     @property
-    def field(self) -> Input:
+    def field(self) -> CompletedInput:
         """The line's input; creates the widgets if needed."""
         if not self.opened:
-            self.mount_all(self.fields())
-        return self.query_one(Input)
+            self.mount_all(
+                (
+                    Static(self.PROMPT, classes="prompt", markup=False),
+                    CompletedInput(self.PLACEHOLDER),
+                    Static("", classes="complaint", markup=False),
+                )
+            )
+        return self.query_one(CompletedInput)
 
-    def take_keyboard(self) -> None:
-        """Show the line and focus its input."""
+    def take_keyboard(self, complete: Complete) -> None:
+        """Show the line and focus its input, which offers these completions."""
         self.display = True
+        field = self.field
+        field.complete = complete
         # At once, not when idle: a fast typist has typed the first letter by then.
-        self.screen.set_focus(self.field)
+        self.screen.set_focus(field)
+
+    def say(self, text: str, *, wrong: bool = False) -> None:
+        """Show a text below the input, or nothing: completions, or an error."""
+        if self.opened:
+            below = self.query_one(".complaint", Static)
+            below.set_class(wrong, "-wrong")
+            below.update(clean(text))
+            self.set_class(bool(text), "-told")
+
+    def offer(self) -> bool:
+        """Show the completions of the text below it; return whether there are any."""
+        found = self.field.shown_completions()
+        self.say("  " + "  ".join(found) if found else "")
+        return bool(found)
 
 
 class CommandError(ValueError):
@@ -101,21 +176,21 @@ def _unknown(alias: str) -> str:
 class CommandLine(PromptLine):
     """The `:` command line; hidden until it is opened."""
 
-    def fields(self) -> tuple[Static | Input, ...]:
-        suggester = SuggestFromList(sorted(ALIASES), case_sensitive=False)
-        return Static(":", classes="prompt", markup=False), Input(compact=True, suggester=suggester)
+    PROMPT = ":"
 
     def open(self) -> None:
         """Show the empty line and focus it."""
         self.field.value = ""
-        self.take_keyboard()
+        self.take_keyboard(complete_command)
 
     def close(self) -> None:
+        self.say("")
         self.display = False
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
         event.stop()
+        self.offer()
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
@@ -123,19 +198,20 @@ class CommandLine(PromptLine):
         self.post_message(CommandEntered(event.value))
 
 
+def complete_command(text: str) -> list[str]:
+    """Return the aliases that begin with the text."""
+    return [alias for alias in sorted(ALIASES) if alias.startswith(text.lower())]
+
+
 class FilterLine(PromptLine):
     """The filter line; it stays visible while a filter is set."""
 
-    def fields(self) -> tuple[Static | Input, ...]:
-        return (
-            Static("/", classes="prompt", markup=False),
-            Input(compact=True, placeholder="regex · !not · -l key=value · -f fuzzy · -w word"),
-            Static("", classes="complaint", markup=False),
-        )
+    PROMPT = "/"
+    PLACEHOLDER = "regex · !not · -l key=value · -f fuzzy · -w word · gpus>=8 and queue=research"
 
-    def open(self) -> None:
-        """Show the line and focus it."""
-        self.take_keyboard()
+    def open(self, complete: Complete) -> None:
+        """Show the line and focus it; `complete` continues its text."""
+        self.take_keyboard(complete)
 
     def put(self, text: str) -> None:
         """Show the text of a filter that was set elsewhere, without moving the focus."""
@@ -146,13 +222,20 @@ class FilterLine(PromptLine):
         """Clear the text and hide the line."""
         if self.opened:
             self.field.value = ""
-            self.complain("")
+            self.say("")
         self.display = False
 
-    def complain(self, text: str) -> None:
-        """Show an error in the filter beside its text."""
-        if self.opened:
-            self.query_one(".complaint", Static).update(text)
+    def complain(self, problem: str, at: int | None) -> None:
+        """Show an error below the text, with a caret at the index `at` of the text."""
+        width = self.size.width
+        place = cell_len(self.PROMPT) + 1 + (cell_len(self.field.value[:at]) if at is not None else 0)
+        if at is None or place >= width:
+            text = f"  {problem}"
+        elif place + 2 + cell_len(problem) <= width or place < cell_len(problem) + 3:
+            text = f"{' ' * place}^ {problem}"
+        else:
+            text = f"{problem.rjust(place - 1)} ^"
+        self.say(text, wrong=True)
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:

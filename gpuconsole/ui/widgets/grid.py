@@ -21,9 +21,10 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from gpuconsole.ui.field_filter import Field, complete_expression
 from gpuconsole.ui.messages import RowOpened, RowPicked
 from gpuconsole.ui.paint import Cell, fitted, line, painted, plain
-from gpuconsole.ui.table_model import GAP, Column, Filter, Layout, Rows, fit, total
+from gpuconsole.ui.table_model import GAP, Column, Filter, Layout, Rows, fields_of, fit, total
 from gpuconsole.ui.textual_patches import set_reliable_timer
 from gpuconsole.ui.widgets.painter import PaneState, RoleStyles, notice
 from gpuconsole.ui.widgets.textpane import wrapped
@@ -255,6 +256,8 @@ READ = 0.003
 """Seconds of each step in which the texts of rows are read for a filter."""
 PAUSE = 0.003
 """Seconds between two such steps, in which keys are handled and other threads run."""
+SAMPLED = 2_000
+"""Number of rows whose cells are offered as values when a filter is typed."""
 HOLD = 0.06
 """Seconds without such steps after a key of a filter, so that the key is drawn first."""
 
@@ -433,11 +436,22 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
         """Show only the rows that pass; with many rows, once all their texts are read. None removes the filter."""
         self._wanted = wanted
         self._reads_from = time.monotonic() + HOLD
-        if wanted is None or not (self._reading or len(self._rows.all) >= MANY):
+        many = len(self._rows.all) >= MANY
+        if wanted is not None and wanted.expression is not None and many:
+            # It needs no texts, but takes longer than a key should wait.
+            self.call_after_refresh(self._apply_filter)
+        elif wanted is None or wanted.expression is not None or not (self._reading or many):
             self._apply_filter()
         elif not self._reading:
             self._reading = True
             self._read_some(iter(self._rows.all))
+
+    def complete_filter(self, text: str) -> list[str]:
+        """Return what the text of a filter on fields may be continued to, with values that some rows have."""
+        return complete_expression(text, fields_of(self.columns), self._values_of)
+
+    def _values_of(self, field: Field[T]) -> list[str]:
+        return sorted({field.words(field.cell(row)) for row in self._rows.all[:SAMPLED]})
 
     def _apply_filter(self) -> None:
         self._rows.filter = self._wanted

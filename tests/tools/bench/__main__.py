@@ -23,6 +23,7 @@ from tests.tools.bench.rebuilds import rebuilds
 from tests.tools.bench.report import Report
 from tests.tools.bench.risks import risks
 from tests.tools.bench.series import series
+from tests.tools.bench.tables import tables
 from tests.tools.bench.whatifs import what_ifs
 
 PARTS = {
@@ -40,6 +41,7 @@ PARTS = {
     "series": series,
     "rebuilds": rebuilds,
     "costs": costs,
+    "tables": tables,
     "history": history,
     "growth": growth,
 }
