@@ -114,9 +114,16 @@ def open_live(request: OpenRequest, settings: Config | None = None) -> LiveClust
 
 
 @contextmanager
-def connected(request: OpenRequest, settings: Config | None = None) -> Iterator[LiveCluster]:
-    """Connect to the requested live cluster, and disconnect after the block. Raises UsageError, ClusterError."""
+def connected(
+    request: OpenRequest, settings: Config | None = None, prepare: Callable[[KubeBackend], None] | None = None
+) -> Iterator[LiveCluster]:
+    """Connect to the requested live cluster, and disconnect after the block. Raises UsageError, ClusterError.
+
+    `prepare` is called before anything is read.
+    """
     opened = open_live(request, settings)
+    if prepare is not None:
+        prepare(opened.backend)
     try:
         opened.backend.open()
         yield opened

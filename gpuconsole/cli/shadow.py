@@ -1,7 +1,9 @@
 """`gpuconsole shadow`: checks each decision of a real Kueue against the engine, from a recording or a live cluster."""
 
+import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import click
 from msgspec import Struct
 
 from gpuconsole.backends.kube.recording import ClusterRecording
+from gpuconsole.backends.kube.recording_writer import RecordingWriter
 from gpuconsole.cli.answering import Origin, printing, provenance
 from gpuconsole.cli.options import OpenRequest, clustered, configured, print_json
 from gpuconsole.cli.policy import with_kueue
@@ -24,11 +27,16 @@ from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.text import clean
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.store.private import OWNER_ONLY_FILE
 from gpuconsole.ui.answers.cluster_reports import lines_of
 from gpuconsole.ui.answers.shadow import shadow_parts
 
 VERSION = 1
 """Version of the JSON document."""
+_SAVE = (
+    "Write what is followed to FILE as a recording, for a bug report: names are replaced, and images, commands and"
+    " environment are left out. FILE must not exist."
+)
 
 
 class _Shadowed(Struct, frozen=True, kw_only=True):
@@ -45,15 +53,17 @@ class _Shadowed(Struct, frozen=True, kw_only=True):
 @click.command()
 @clustered
 @click.option("--for", "lasting", type=Duration(), default="1m", show_default=True, help="How long to watch (--live).")
+@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=_SAVE)
 @printing
-def command(request: OpenRequest, lasting: Span, output: str) -> int:
+def command(request: OpenRequest, lasting: Span, save: Path | None, output: str) -> int:
     """Check each decision of a real Kueue against the engine. Nothing is written to the cluster.
 
     FILES is a recording of a cluster; with --live, the cluster is watched. Exit status: 1 = Kueue and the engine
     disagree in a decision; 2 = also if the live cluster was unreachable at the end.
     """
     request, settings = configured(request)
-    found = _live(request, settings, lasting) if request.live else _recorded(request)
+    with _writer(save) as writer:
+        found = _live(request, settings, lasting, writer) if request.live else _recorded(request, writer)
     if output == "json":
         print_json(_document(found))
     else:
@@ -65,14 +75,43 @@ def command(request: OpenRequest, lasting: Span, output: str) -> int:
     return int(found.report.counts.disagreed > 0)
 
 
-def _recorded(request: OpenRequest) -> _Shadowed:
+@contextmanager
+def _writer(path: Path | None) -> Iterator[RecordingWriter | None]:
+    """Create the file of a recording, and say where it is in the end. An empty file is removed. Raises UsageError."""
+    if path is None:
+        yield None
+        return
+    if path.suffix == ".gz":
+        raise UsageError(f"{path}: recordings are saved without compression; name a file such as {path.stem}")
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY_FILE)
+    except OSError as error:
+        raise UsageError(f"--save {path}: {error.strerror}; name a new file in a folder that exists") from error
+    try:
+        with open(descriptor, "wb", buffering=0) as file:
+            writer = RecordingWriter(file)
+            yield writer
+    finally:
+        size = path.stat().st_size
+        if not size:
+            path.unlink()
+    if writer.problem:
+        click.echo(clean(f"gpuconsole: {path}: {writer.problem}"), err=True)
+    click.echo(
+        clean(f"gpuconsole: {path}: {writer.changes:,} changes, {size / 1e6:,.1f} MB; names are replaced"), err=True
+    )
+
+
+def _recorded(request: OpenRequest, writer: RecordingWriter | None) -> _Shadowed:
     """Check the decisions of a recording."""
     if len(request.files) != 1:
         raise UsageError("shadow needs one recording (FILE.jsonl or FILE.jsonl.gz), or --live")
     path = Path(request.files[0])
-    recording = ClusterRecording(path)
+    recording = ClusterRecording(path, writer.take if writer is not None else None)
     config, assumed = _configuration(recording, request)
     shadow = Shadow(config, recording.objects(), recording.begin)
+    if writer is not None:
+        writer.begin(recording.begin, config)
     for change in recording.changes():
         shadow.follow(change.event, change.time)
     report = shadow.report
@@ -85,26 +124,28 @@ def _recorded(request: OpenRequest) -> _Shadowed:
 def _configuration(recording: ClusterRecording, request: OpenRequest) -> tuple[KueueConfig, tuple[str, ...]]:
     """Return the configuration of the recorded Kueue, and what is assumed about it."""
     fair = recording.has_fair_sharing
-    inferred = SimPolicy(kueue=KueueConfig(fair_sharing=fair, wait_for_pods_ready=None))
-    config = with_kueue(inferred, request).kueue
+    inferred = recording.kueue or KueueConfig(fair_sharing=fair, wait_for_pods_ready=None)
+    config = with_kueue(SimPolicy(kueue=inferred), request).kueue
     assert config is not None, "the inferred policy has a Kueue"
-    if request.kueue_config is not None:
+    if request.kueue_config is not None or recording.kueue is not None:
         return config, ()
     found = "fair sharing is on, as ClusterQueues report weighted shares" if fair else "fair sharing is off"
     return config, (f"Kueue's Configuration is not recorded: {found}, and waitForPodsReady is off (--kueue-config)",)
 
 
-def _live(request: OpenRequest, settings: Config, lasting: Span) -> _Shadowed:
+def _live(request: OpenRequest, settings: Config, lasting: Span, writer: RecordingWriter | None) -> _Shadowed:
     """Check the decisions of a live cluster while it is watched. Raises ClusterError."""
     from gpuconsole.cli.live import connected, look, polled
 
-    with connected(request, settings) as opened:
+    with connected(request, settings, writer.attach if writer is not None else None) as opened:
         backend = opened.backend
         first = look(backend)
         missing = missing_for_admission(first)
         kueue = backend.policy.kueue
         if kueue is None:
             raise UsageError("Kueue is not installed in this cluster, so there are no decisions to check")
+        if writer is not None:
+            writer.begin(first.time, kueue)
         shadow = Shadow(kueue, first.objects(), first.time)
         click.echo(f"gpuconsole: cluster loaded; watching for {format_span(lasting)}", err=True)
         end = time.monotonic() + lasting / SECOND

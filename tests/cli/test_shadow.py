@@ -122,3 +122,36 @@ def test_a_recording_or_a_live_cluster_is_needed(gpuconsole: Line) -> None:
     result = gpuconsole("shadow")
     assert result.status == 2
     assert "shadow needs one recording (FILE.jsonl or FILE.jsonl.gz), or --live" in result.err
+
+
+def test_what_is_followed_is_saved_for_its_owner_only_and_replayed_alike(gpuconsole: Line, tmp_path: Path) -> None:
+    target = tmp_path / "saved.jsonl"
+    first = gpuconsole("shadow", recording(tmp_path, "h100"), "--save", target)
+    assert first.status == 1
+    assert f"{target}: 2 changes, 0.0 MB; names are replaced" in first.err
+    assert target.stat().st_mode & 0o777 == 0o600
+    again = gpuconsole("shadow", target)
+    assert (again.status, again.lines[:4]) == (1, first.lines[:4])
+    assert "is not recorded" not in again.out
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("there.jsonl", "there.jsonl: File exists; name a new file in a folder that exists"),
+        ("new.jsonl.gz", "recordings are saved without compression; name a file such as new.jsonl"),
+        ("nowhere/new.jsonl", "new.jsonl: No such file or directory"),
+    ],
+)
+def test_a_recording_needs_a_new_file(gpuconsole: Line, tmp_path: Path, name: str, problem: str) -> None:
+    (tmp_path / "there.jsonl").write_text("kept")
+    result = gpuconsole("shadow", recording(tmp_path, "h100"), "--save", tmp_path / name)
+    assert result.status == 2
+    assert problem in result.err
+    assert (tmp_path / "there.jsonl").read_text() == "kept"
+
+
+def test_a_recording_that_never_began_leaves_no_file(gpuconsole: Line, tmp_path: Path) -> None:
+    result = gpuconsole("shadow", tmp_path / "nothing.jsonl", "--save", tmp_path / "new.jsonl")
+    assert result.status == 2
+    assert not (tmp_path / "new.jsonl").exists()

@@ -94,6 +94,8 @@ class Watches:
         self._reached: dict[tuple[str, str], ReadAccess] = {}
         self._behind_since: float | None = None
         self._stopped = threading.Event()
+        self.recorded: Collection[tuple[str, str]] = ()
+        """Kinds whose messages keep their documents."""
 
     def begin(self, connection: ApiServerConnection, gate: ConnectivityProbe, served: Sequence[Served]) -> None:
         """Watch the kinds that may be read.
@@ -122,7 +124,7 @@ class Watches:
             for selector in SELECTORS.get(reached.served.source, ("",)):
                 yield Watch(
                     connection,
-                    Decoder(reached.served, self._known),
+                    Decoder(reached.served, self._known, keeps_documents=reached.served.source in self.recorded),
                     namespace=namespace,
                     tell=self._inbox.put,
                     gate=gate,
@@ -298,6 +300,7 @@ class KubeBackend:
         self._watches = Watches(
             target.namespaces, self._joiner.known, self._inbox, pace=pace or WatchTimings(), clock=clock, wall=wall
         )
+        self._record: Callable[[WatchMessage], None] | None = None
         self._early: list[HistoryEvent] | None = []
         """History events until everything was read once, because they arrive out of order."""
         self._connection: ApiServerConnection | None = None
@@ -319,6 +322,10 @@ class KubeBackend:
         self.policy = SimPolicy()
         self.assumed: tuple[str, ...] = ()
         self.engines = EnginesInForce()
+
+    def record(self, take: Callable[[WatchMessage], None], kinds: Collection[tuple[str, str]]) -> None:
+        """Pass each watch message to `take`, those about `kinds` with their documents. Call it before `open`."""
+        self._record, self._watches.recorded = take, kinds
 
     def open(self) -> None:
         """Connect, discover the API kinds and permissions, and start the watches.
@@ -386,7 +393,10 @@ class KubeBackend:
         deadline = self._clock() + WORK
         while self._clock() < deadline and (self._rest or self._fetch()):
             for _ in range(min(50, len(self._rest))):
-                events += self._joiner.take(self._rest.popleft())
+                message = self._rest.popleft()
+                if self._record is not None:
+                    self._record(message)
+                events += self._joiner.take(message)
         delivered = [*self._in_order(events), *self._measured()]
         with self._applying:
             for event in delivered:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -92,10 +93,10 @@ class ObjectVersions:
         self._judge(item)
         known = self._names.get(item.name)
         if item.obj is None:
-            yield from self._forgotten(item.name)
+            yield from self._forgotten(item.name, item.document)
         elif known is None or known[2] != item.version:
             self._names[item.name] = (type(item.obj), item.key, item.version)
-            yield ObjectChanged(self._wall(), item.obj, listed=listed)
+            yield ObjectChanged(self._wall(), item.obj, listed=listed, document=item.document)
 
     def _judge(self, item: Item) -> None:
         if not item.unread:
@@ -107,12 +108,12 @@ class ObjectVersions:
     def gone(self, item: Item) -> Iterator[WatchMessage]:
         """Record that an object was deleted; yields a message if it was known."""
         self._unreadable.discard(item.name)
-        yield from self._forgotten(item.name)
+        yield from self._forgotten(item.name, item.document)
 
-    def _forgotten(self, name: str) -> Iterator[WatchMessage]:
+    def _forgotten(self, name: str, document: dict[str, Any] | None = None) -> Iterator[WatchMessage]:
         known = self._names.pop(name, None)
         if known is not None and known[0] is not CoreEvent:
-            yield ObjectGone(self._wall(), known[0], known[1])
+            yield ObjectGone(self._wall(), known[0], known[1], document)
 
     def keep(self, names: Collection[str]) -> list[WatchMessage]:
         """After a new list with these names, report all other objects as deleted.

@@ -134,6 +134,8 @@ class Shadow:
         decided: list[ObservedDecision] = []
         if isinstance(event, Applied) and isinstance(event.object, Workload):
             decided = list(_decisions(known, event.object))
+        if decided:
+            self._observation.update_queues(now)
         for decision in decided:
             self._check(decision, now)
         self._states.note(self._current(now), event, changes_state=_changes_state(known, event))
