@@ -10,9 +10,12 @@ from msgspec.structs import replace
 from gpuconsole.insight.index.gpu_map import GpuMapIndex, gpu_map
 from gpuconsole.insight.index.pods import NO_PODS_BY_NODE, pods_by_node
 from gpuconsole.insight.index.pods import updated as pods_carried_on
-from gpuconsole.insight.index.queues import QueueIndex, queue_index, updated
+from gpuconsole.insight.index.queues import QueueIndex, pending_reason, queue_index, updated
+from gpuconsole.insight.pending.pending import explain
+from gpuconsole.insight.pending.reasons import PendingReason, flavor_groups
 from gpuconsole.model.events import Applied, Deleted
-from gpuconsole.model.queues import Quota
+from gpuconsole.model.queues import FlavorQuotas, Quota, ResourceFlavor, ResourceGroup
+from gpuconsole.model.resources import GPU
 from gpuconsole.model.snapshot import Snapshot, row_changes
 from gpuconsole.model.state import ClusterState
 from tests.support.snapshots import ORG, ORG_QUEUES, START, cluster_queue, node, pod, running, waiting, world
@@ -50,7 +53,31 @@ def summary(made: QueueIndex) -> dict[str, Any]:
 
 def rebuilt(snapshot: Snapshot) -> QueueIndex:
     doors = {door.key: door.cluster_queue for door in snapshot.local_queues.all()}
-    return updated(QueueIndex((), doors, {}), snapshot.workloads.rows)
+    groups = {queue.name: flavor_groups(queue) for queue in snapshot.cluster_queues.all()}
+    return updated(QueueIndex((), doors, {}, groups), snapshot.workloads.rows)
+
+
+SHORT_OF_BOTH = (
+    "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor a100, previously "
+    "considered podsets requests (0) + current podset request (64) > maximum capacity (8), "
+    "insufficient unused quota for cpu in flavor small-cpu, 4 more needed"
+)
+
+
+def test_a_reason_follows_the_resource_groups_of_its_queue_as_the_explanation_does() -> None:
+    gpus = FlavorQuotas("a100", {GPU: Quota(8)})
+    two = (ResourceGroup((GPU,), (gpus,)), ResourceGroup(("cpu",), (FlavorQuotas("small-cpu", {"cpu": Quota(4)}),)))
+    one = (ResourceGroup((GPU, "cpu"), (gpus, FlavorQuotas("small-cpu", {"cpu": Quota(4)}))),)
+    state = ClusterState(START)
+    for thing in (*ORG_QUEUES, ResourceFlavor(name="small-cpu"), waiting("w", "prod/lq", 64, SHORT_OF_BOTH)):
+        state.apply(Applied(START, thing))
+    for groups, code in ((two, PendingReason.EXCEEDS_MAX), (one, PendingReason.QUOTA)):
+        state.apply(Applied(START, cluster_queue("cq-prod", resource_groups=groups)))
+        snapshot = state.freeze()
+        (workload,) = snapshot.workloads.all()
+        assert pending_reason(snapshot, workload) is code
+        assert explain(snapshot, workload.key).code is code
+        assert queue_index(snapshot).cluster_queue("cq-prod").codes == {code: 1}
 
 
 class LivingCluster(RuleBasedStateMachine):

@@ -6,7 +6,15 @@ from collections import Counter
 
 import pytest
 
-from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason, code_of, dominant, read_kueue, read_nodes
+from gpuconsole.insight.pending.reasons import (
+    FlavorGroups,
+    ParsedReason,
+    PendingReason,
+    code_of,
+    dominant,
+    read_kueue,
+    read_nodes,
+)
 from gpuconsole.model.resources import GPU
 from tests.support.shared_material import CONFORMANCE, needs_conformance
 
@@ -175,31 +183,31 @@ def test_each_text_has_one_code(text: str, want: PendingReason) -> None:
 DOMINANT = {
     "one flavor could do, so it is a matter of quota": (
         f"{MOST.format('small')}, {SHORT.format('big', 2)}",
-        {},
+        (),
         PendingReason.QUOTA,
     ),
-    "no flavor suits but one that is too small": (f"{MOST.format('small')}, {TAINT}", {}, PendingReason.EXCEEDS_MAX),
+    "no flavor suits but one that is too small": (f"{MOST.format('small')}, {TAINT}", (), PendingReason.EXCEEDS_MAX),
     "a flavor is as bad as its worst resource": (
         f"{SHORT.format('f', 2)}, insufficient quota for cpu in flavor f, previously considered podsets requests (0) + "
         "current podset request (9) > maximum capacity (4)",
-        {},
+        (),
         PendingReason.EXCEEDS_MAX,
     ),
     "a workload is as bad as its worst resource group": (
         f"{MOST.format('gpu')}, insufficient unused quota for cpu in flavor small-cpu, 4 more needed",
-        {"gpu": "0", "small-cpu": "1"},
+        (("gpu",), ("small-cpu",)),
         PendingReason.EXCEEDS_MAX,
     ),
     "a resource that nobody covers never comes": (
         f"{UNCOVERED}, {SHORT.format('f', 2)}",
-        {},
+        (),
         PendingReason.FLAVOR_MISMATCH,
     ),
 }
 
 
 @pytest.mark.parametrize(("text", "groups", "want"), DOMINANT.values(), ids=DOMINANT.keys())
-def test_the_dominant_reason_follows_kueues_severity(text: str, groups: dict[str, str], want: PendingReason) -> None:
+def test_the_dominant_reason_follows_kueues_severity(text: str, groups: FlavorGroups, want: PendingReason) -> None:
     assert dominant(read_kueue(HEAD + text), groups) is want
 
 

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuconsole.insight.pending.pending import resource_groups
-from gpuconsole.insight.pending.reasons import PendingReason, dominant, read_kueue
+from gpuconsole.insight.pending.reasons import PendingReason, code_of, flavor_groups
 from gpuconsole.insight.unblock.admission_trial import dominant_blocker
 from gpuconsole.insight.unblock.changes import Step, apply_change, reductions
 from gpuconsole.insight.unblock.placement_trial import PlacementTrial
@@ -110,7 +109,7 @@ def _said(rehearsal: AdmissionSimulator, key: str, message: str) -> PendingReaso
     """What Kueue's message says, in one code."""
     workload = rehearsal.workloads.get(key)
     queue = rehearsal.session.look_up_queues(workload).cluster_queue if workload is not None else None
-    return dominant(read_kueue(message), resource_groups(queue) if queue is not None else {})
+    return code_of(message, flavor_groups(queue))
 
 
 def _who(entry: Document) -> tuple[object, ...]:

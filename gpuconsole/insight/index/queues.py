@@ -24,11 +24,11 @@ from gpuconsole.insight.index.demand import (
     wanted_accelerators,
     wanted_units,
 )
-from gpuconsole.insight.pending.reasons import PendingReason, pending_code
+from gpuconsole.insight.pending.reasons import FlavorGroups, PendingReason, flavor_groups, pending_code
 from gpuconsole.model.clock import Span, Time, format_span
 from gpuconsole.model.devices import WHOLE_GPU, Units, added, in_one_unit, is_counted
 from gpuconsole.model.events import Pending
-from gpuconsole.model.queues import LocalQueue, QueueingStrategy, StopPolicy
+from gpuconsole.model.queues import ClusterQueue, LocalQueue, QueueingStrategy, StopPolicy
 from gpuconsole.model.snapshot import NO_ROWS, Snapshot, TableView, row_changes
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.kueue.pod_resources import effective_priority, queue_timestamp
@@ -66,12 +66,26 @@ class QueueCounts(Struct):
 class LocalQueueIndex:
     """Workloads of one LocalQueue with their counts. Mutates while it is built; immutable in a QueueIndex.
 
-    A workload is removed with the same numbers with which it was added, since they depend on the workload alone.
+    A workload is removed with the same numbers with which it was added, since they depend on the workload and on the
+    resource groups of its ClusterQueue alone.
     """
 
-    __slots__ = ("_longest", "_since", "codes", "count", "holding", "unadmitted", "usage", "waiting", "wanted")
+    __slots__ = (
+        "_groups",
+        "_longest",
+        "_since",
+        "codes",
+        "count",
+        "holding",
+        "unadmitted",
+        "usage",
+        "waiting",
+        "wanted",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, groups: FlavorGroups = ()) -> None:
+        self._groups = groups
+        """Those of its ClusterQueue."""
         self.holding: dict[str, Workload] = {}
         self.waiting: dict[str, QueueKey] = {}
         self.usage: dict[FlavorResource, int] = {}
@@ -90,7 +104,7 @@ class LocalQueueIndex:
 
     def copy(self) -> "LocalQueueIndex":
         """Return an independent copy."""
-        twin = LocalQueueIndex()
+        twin = LocalQueueIndex(self._groups)
         twin.holding, twin.waiting, twin._since = self.holding.copy(), self.waiting.copy(), self._since.copy()
         twin.usage, twin.unadmitted, twin.codes = self.usage.copy(), self.unadmitted.copy(), self.codes.copy()
         twin.wanted = self.wanted.copy()
@@ -163,7 +177,7 @@ class LocalQueueIndex:
 
     def _count_inadmissible(self, workload: Workload, sign: int) -> None:
         self.count.inadmissible += sign * workload.inadmissible
-        self.codes[pending_code(workload)] += sign
+        self.codes[pending_code(workload, self._groups)] += sign
 
 
 def _count(amounts: dict[FlavorResource, int], pair: FlavorResource, amount: int) -> None:
@@ -187,6 +201,7 @@ LocalQueueIndexes = Mapping[str, LocalQueueIndex]
 """LocalQueue → its workloads and sums."""
 NO_LOCAL_QUEUES: LocalQueueIndexes = {}
 EMPTY_LOCAL_QUEUE_INDEX = LocalQueueIndex()
+NO_GROUPS: Mapping[str, FlavorGroups] = {}
 
 
 class ClusterQueueIndex:
@@ -278,20 +293,26 @@ class QueueIndex:
     """The workloads of one Snapshot by ClusterQueue; those of missing LocalQueues are under ``""``."""
 
     def __init__(
-        self, rows: Rows, local_queue_targets: Mapping[str, str], by_queue: dict[str, ClusterQueueIndex]
+        self,
+        rows: Rows,
+        local_queue_targets: Mapping[str, str],
+        by_queue: dict[str, ClusterQueueIndex],
+        groups: Mapping[str, FlavorGroups] = NO_GROUPS,
     ) -> None:
         self.rows = rows
         self.local_queue_targets = local_queue_targets
         """LocalQueue → its ClusterQueue."""
         self.by_queue = by_queue
+        self.groups = groups
+        """ClusterQueue → its resource groups."""
 
     def cluster_queue(self, cluster_queue: str) -> ClusterQueueIndex:
         """Return the workloads of one ClusterQueue."""
         return self.by_queue.get(cluster_queue, EMPTY_CLUSTER_QUEUE_INDEX)
 
 
-IndexedTables = tuple[TableView[Workload], TableView[LocalQueue], QueueIndex]
-_NOTHING_INDEXED: IndexedTables = (NO_ROWS, NO_ROWS, QueueIndex((), {}, {}))
+IndexedTables = tuple[TableView[Workload], TableView[LocalQueue], TableView[ClusterQueue], QueueIndex]
+_NOTHING_INDEXED: IndexedTables = (NO_ROWS, NO_ROWS, NO_ROWS, QueueIndex((), {}, {}))
 
 
 def queue_index(snapshot: Snapshot) -> QueueIndex:
@@ -305,13 +326,30 @@ def queue_index(snapshot: Snapshot) -> QueueIndex:
 
 @incremental(_NOTHING_INDEXED)
 def _indexed(snapshot: Snapshot, before: IndexedTables) -> IndexedTables:
-    workloads, local_queues, index = before
-    if workloads is snapshot.workloads and local_queues is snapshot.local_queues:
+    workloads, local_queues, cluster_queues, index = before
+    same = local_queues is snapshot.local_queues and cluster_queues is snapshot.cluster_queues
+    if same and workloads is snapshot.workloads:
         return before
-    if local_queues is not snapshot.local_queues:
+    if not same:
         targets = {local_queue.key: local_queue.cluster_queue for local_queue in snapshot.local_queues.all()}
-        index = index if index.local_queue_targets == targets else QueueIndex((), targets, {})
-    return snapshot.workloads, snapshot.local_queues, updated(index, snapshot.workloads.rows)
+        groups = _groups(snapshot)
+        if index.local_queue_targets != targets or index.groups != groups:
+            index = QueueIndex((), targets, {}, groups)
+    if index.rows is not snapshot.workloads.rows:
+        index = updated(index, snapshot.workloads.rows)
+    return snapshot.workloads, snapshot.local_queues, snapshot.cluster_queues, index
+
+
+@memoized("cluster_queues")
+def _groups(snapshot: Snapshot) -> Mapping[str, FlavorGroups]:
+    return {queue.name: flavor_groups(queue) for queue in snapshot.cluster_queues.all()}
+
+
+def pending_reason(snapshot: Snapshot, workload: Workload) -> PendingReason:
+    """Return the reason code of a pending workload, from Kueue's message."""
+    local_queue = snapshot.local_queues.get(workload.local_queue)
+    groups = _groups(snapshot).get(local_queue.cluster_queue, ()) if local_queue is not None else ()
+    return pending_code(workload, groups)
 
 
 def updated(old: QueueIndex, rows: Rows) -> QueueIndex:
@@ -325,7 +363,8 @@ def updated(old: QueueIndex, rows: Rows) -> QueueIndex:
             queue, holds = place
             where = queue, workload.local_queue
             if where not in pages:
-                pages[where] = old.cluster_queue(queue).local_queue(where[1]).copy()
+                known = old.cluster_queue(queue).pages.get(where[1])
+                pages[where] = known.copy() if known is not None else LocalQueueIndex(old.groups.get(queue, ()))
             pen(pages[where], workload, holds)
 
     before = {workload.key: workload for workload in gone}
@@ -342,7 +381,7 @@ def updated(old: QueueIndex, rows: Rows) -> QueueIndex:
         write(workload, LocalQueueIndex.remove)
     for workload in others:
         write(workload, LocalQueueIndex.add)
-    return QueueIndex(rows, old.local_queue_targets, _with_local_queues(old.by_queue, pages))
+    return QueueIndex(rows, old.local_queue_targets, _with_local_queues(old.by_queue, pages), old.groups)
 
 
 def _place(workload: Workload, local_queue_targets: Mapping[str, str]) -> tuple[str, bool] | None:
@@ -543,7 +582,7 @@ def _preemptor_first(snapshot: Snapshot, cluster_queue: str, index: ClusterQueue
     queue = snapshot.cluster_queues.get(cluster_queue)
     if not index.codes[PendingReason.WAITING_FOR_VICTIMS] or queue is None or queue.queueing_strategy is STRICT:
         return index.queue
-    return sorted(index.queue, key=lambda one: pending_code(one) is not PendingReason.WAITING_FOR_VICTIMS)
+    return sorted(index.queue, key=lambda one: pending_code(one, ()) is not PendingReason.WAITING_FOR_VICTIMS)
 
 
 @memoized("workloads", "local_queues", "cluster_queues")

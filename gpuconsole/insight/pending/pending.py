@@ -14,7 +14,14 @@ from gpuconsole.insight.data_gaps import missing_for_admission, not_known
 from gpuconsole.insight.index.demand import held
 from gpuconsole.insight.index.pods import pods_by_node, pods_of_gang, pods_run
 from gpuconsole.insight.index.queues import position
-from gpuconsole.insight.pending.reasons import ParsedReason, PendingReason, dominant, pending_code, read_kueue
+from gpuconsole.insight.pending.reasons import (
+    ParsedReason,
+    PendingReason,
+    dominant,
+    flavor_groups,
+    pending_code,
+    read_kueue,
+)
 from gpuconsole.insight.pending.shortage import (
     KUEUE,
     MOST_HOLDERS,
@@ -54,7 +61,6 @@ __all__ = [
     "Undivided",
     "explain",
     "explain_admitted",
-    "resource_groups",
     "undivided",
     "workload_of",
 ]
@@ -354,11 +360,5 @@ def _kueues_word(lacking: Sequence[str]) -> str:
 
 
 def _code(workload: Workload, reasons: Sequence[ParsedReason], queue: ClusterQueue | None) -> PendingReason:
-    if not reasons:
-        return pending_code(workload)
-    return dominant(reasons, resource_groups(queue) if queue is not None else {})
-
-
-def resource_groups(queue: ClusterQueue) -> dict[str, str]:
-    """Map each flavor to a name for its resource group."""
-    return {flavor.name: str(number) for number, group in enumerate(queue.resource_groups) for flavor in group.flavors}
+    groups = flavor_groups(queue)
+    return dominant(reasons, groups) if reasons else pending_code(workload, groups)

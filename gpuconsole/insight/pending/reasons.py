@@ -13,9 +13,11 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
+from typing import TypeAlias
 
 from msgspec import Struct
 
+from gpuconsole.model.queues import ClusterQueue
 from gpuconsole.model.resources import amount
 from gpuconsole.model.workloads import Workload
 
@@ -174,8 +176,6 @@ _WHOLE: tuple[tuple[PendingReason, str], ...] = (
 )
 WHOLE = tuple((code, re.compile(pattern)) for code, pattern in _WHOLE)
 
-NO_GROUPS: Mapping[str, str] = {}
-
 
 class ParsedReason(Struct, frozen=True, kw_only=True):
     """One reason from a message, with the arguments of its kind; amounts are in base units."""
@@ -262,14 +262,24 @@ SEVERITY = {
 }
 
 
-def dominant(reasons: Iterable[ParsedReason], group_of: Mapping[str, str] = NO_GROUPS) -> PendingReason:
+FlavorGroups: TypeAlias = tuple[tuple[str, ...], ...]
+"""The names of the flavors of each resource group of a ClusterQueue."""
+
+
+def flavor_groups(queue: ClusterQueue | None) -> FlavorGroups:
+    """Return the flavors of a ClusterQueue by resource group; none of a missing one."""
+    groups = queue.resource_groups if queue is not None else ()
+    return tuple(tuple(flavor.name for flavor in group.flavors) for group in groups)
+
+
+def dominant(reasons: Iterable[ParsedReason], groups: FlavorGroups = ()) -> PendingReason:
     """Return the dominant code of all reasons of a message.
 
     A preemption under way takes precedence, then contention. Otherwise Kueue's rule for its granular reasons applies
     (§5.9): a flavor is as bad as its worst resource, a resource group as bad as its best flavor, a workload as bad as
-    its worst group and pod set. `group_of` maps flavors to their resource group; without it all flavors count as one
-    group.
+    its worst group and pod set. `groups` are those of the ClusterQueue; flavors outside of them count as one more.
     """
+    group_of = {flavor: str(number) for number, group in enumerate(groups) for flavor in group}
     worst: dict[tuple[str, str], dict[str, int]] = {}
     others: list[PendingReason] = []
     for reason in reasons:
@@ -289,19 +299,20 @@ def dominant(reasons: Iterable[ParsedReason], group_of: Mapping[str, str] = NO_G
 
 
 @lru_cache(maxsize=1 << 15)
-def code_of(text: str) -> PendingReason:
+def code_of(text: str, groups: FlavorGroups = ()) -> PendingReason:
     """Return the dominant code of a message of Kueue; cached, as the same message is parsed for many screens."""
-    return dominant(read_kueue(text))
+    return dominant(read_kueue(text), groups)
 
 
-def pending_code(workload: Workload) -> PendingReason:
+def pending_code(workload: Workload, groups: FlavorGroups) -> PendingReason:
     """Return the code of a pending workload: of Kueue's message, or without one whether it is inadmissible or queued.
 
-    The message may be older than the state of its queue, which `explain` considers, too.
+    `groups` are those of its ClusterQueue. The message may be older than the state of its queue, which `explain`
+    considers, too.
     """
     refused = workload.condition("QuotaReserved")
     if refused is not None and refused.message:
-        return code_of(refused.message)
+        return code_of(refused.message, groups)
     return PendingReason.INADMISSIBLE if workload.inadmissible else PendingReason.QUEUED
 
 

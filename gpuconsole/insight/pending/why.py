@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from gpuconsole.insight.data_gaps import missing_for_admission
 from gpuconsole.insight.index.demand import FlavorResource, held
-from gpuconsole.insight.pending.pending import EngineVerdict, explain, resource_groups
-from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason, code_of, dominant, read_kueue
+from gpuconsole.insight.pending.pending import EngineVerdict, explain
+from gpuconsole.insight.pending.reasons import UNDER_WAY, PendingReason, code_of, flavor_groups
 from gpuconsole.insight.pending.shortage import (
     KUEUE,
     MOST_HOLDERS,
@@ -377,8 +377,7 @@ def _evidence(
 ) -> Iterator[Evidence]:
     yield Evidence(source=ENGINE, code=code, text=entry.message or "fits", since=snapshot.time)
     if explanation.text:
-        queue = entry.rules.queue
-        code = dominant(read_kueue(explanation.text), resource_groups(queue))
+        code = code_of(explanation.text, flavor_groups(entry.rules.queue))
         yield Evidence(source=explanation.source, code=code, text=explanation.text, since=explanation.since)
 
 
@@ -386,7 +385,8 @@ def _shown(snapshot: Snapshot, explanation: PendingExplanation) -> Evidence:
     """Return the evidence from messages or objects, for answers without an admission attempt."""
     if explanation.text:
         # The message may be older than the state of the objects.
-        read = code_of(explanation.text) if explanation.source == KUEUE else PendingReason.OTHER
+        groups = flavor_groups(snapshot.cluster_queues.get(explanation.queue))
+        read = code_of(explanation.text, groups) if explanation.source == KUEUE else PendingReason.OTHER
         code = read if read is not PendingReason.OTHER else explanation.code
         return Evidence(source=explanation.source, code=code, text=explanation.text, since=explanation.since)
     return Evidence(source=OBJECTS, code=explanation.code, text=explanation.headline, since=snapshot.time)
