@@ -33,7 +33,7 @@ from gpuconsole.ui.actions.object_actions import (
     WINDOW,
     WORKLOADS,
 )
-from gpuconsole.ui.actions.panel_actions import PANELS
+from gpuconsole.ui.actions.panel_actions import CHARTS, PANELS
 
 ACTIONS: tuple[Action, ...] = (
     *TIME_TRAVEL,
@@ -51,6 +51,7 @@ ACTIONS: tuple[Action, ...] = (
     *COST,
     *WINDOW,
     *PANELS,
+    *CHARTS,
     *WHAT_IF,
     *SUBMIT,
     *TIME_LINE,

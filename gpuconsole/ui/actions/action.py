@@ -17,6 +17,7 @@ class Scope(StrEnum):
     TABLE = "Tables"
     WINDOW = "Time window"
     PANELS = "Dashboard panels"
+    CHARTS = "Charts"
     OBJECT = "Selected object"
     WORKLOAD = "Workloads"
     QUEUE = "Queues"

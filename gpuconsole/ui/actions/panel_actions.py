@@ -1,4 +1,4 @@
-"""Actions on the panels of the dashboard: hide, enlarge, move."""
+"""Actions on the panels of the dashboard (hide, enlarge, move), and on charts of the history."""
 
 from gpuconsole.ui.actions.action import Action, Scope
 
@@ -14,4 +14,38 @@ PANELS: tuple[Action, ...] = (
     _panel("earlier", "p", "panel to the front", "Move the active panel one place to the front."),
     _panel("later", "n", "panel to the back", "Move the active panel one place to the back."),
     _panel("reset", "r", "reset panels", "Show all panels in their first order and size."),
+)
+
+
+def _chart(id: str, key: str, label: str, help: str, *aliases: str, argument: str = "") -> Action:
+    name, scope = f"answer.{id}", Scope.CHARTS
+    return Action(id=name, keys=(f"I {key}",), label=label, help=help, scope=scope, aliases=aliases, argument=argument)
+
+
+CHARTS: tuple[Action, ...] = (
+    _chart("plot", "p", "plot", "Plot a recorded series: GPUs, waits, cost.", "plot", argument="[series]"),
+    Action(
+        id="chart.earlier",
+        keys=("left",),
+        label="earlier",
+        help="Move the window of the chart half its length back.",
+        scope=Scope.CHARTS,
+        footer=True,
+    ),
+    Action(
+        id="chart.later",
+        keys=("right",),
+        label="later",
+        help="Move the window of the chart half its length forward.",
+        scope=Scope.CHARTS,
+        footer=True,
+    ),
+    Action(
+        id="chart.series",
+        keys=("B",),
+        label="choose",
+        help="Choose the plotted series, or what a chart groups by.",
+        scope=Scope.CHARTS,
+        footer=True,
+    ),
 )

@@ -216,7 +216,7 @@ class DashboardScreen(ConsoleScreen):
             case GpuMap() as gpus:
                 return gpus.lines_at(width - 4) + frame
             case TrendPane():
-                return CHART + 2 + frame if width >= NARROW // 2 else 1
+                return CHART + 2 + frame if self.size.width >= NARROW else 1
             case Lines() as lines:
                 return len(lines.lines) + (0 if id == "brief" else frame)
         return 0

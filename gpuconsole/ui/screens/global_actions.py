@@ -449,6 +449,8 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
         case _:
             screen.actions.run(line.action)
     if line.namespaces is not None:
+        case "answer.plot" if line.argument:
+            load("plots").plot(screen, line.argument)
         show_namespaces(app, line.namespaces)
     if line.filter and line.action.scope is Scope.LISTS and app.front is not None:
         app.front.arrive(filtered=line.filter)

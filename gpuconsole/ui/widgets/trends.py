@@ -6,9 +6,11 @@ curves over several lines; areas, lines and dots can be told apart without colou
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from itertools import groupby, pairwise
 from math import floor, log10
 from statistics import fmean, median
+from typing import TypeVar
 
 from msgspec import Struct
 from textual.reactive import reactive
@@ -73,9 +75,7 @@ class Trend(Struct, frozen=True, kw_only=True):
     @property
     def interval(self) -> Span:
         """The usual time between two samples, at least that of the window's samples."""
-        times = [time for time, _ in self.samples]
-        steps = [after - before for before, after in pairwise(times)]
-        return max(self.window.step, round(median(steps)) if steps else 0)
+        return usual_interval([time for time, _ in self.samples], self.window.step)
 
     @property
     def preempted(self) -> int:
@@ -102,10 +102,33 @@ Values = tuple[float | None, ...]
 """One value per column; None where nothing is recorded."""
 
 
+Sample = TypeVar("Sample")
+
+
 def binned(
     trend: Trend,
     columns: int,
     value: Callable[[QueueSample], float | None],
+    reduce: Callable[[Sequence[float]], float],
+    *,
+    absent: float | None = None,
+) -> Values:
+    """Reduce the samples of each column to one value, as `bin_samples` does."""
+    return bin_samples(trend.samples, trend.window, trend.end, columns, value, reduce, absent=absent)
+
+
+def usual_interval(times: Sequence[Time], step: Span) -> Span:
+    """The usual time between two samples, at least `step`."""
+    steps = [after - before for before, after in pairwise(times)]
+    return max(step, round(median(steps)) if steps else 0)
+
+
+def bin_samples(
+    samples: Sequence[tuple[Time, Sample]],
+    window: TrendWindow,
+    end: Time,
+    columns: int,
+    value: Callable[[Sample], float | None],
     reduce: Callable[[Sequence[float]], float],
     *,
     absent: float | None = None,
@@ -116,19 +139,19 @@ def binned(
     value `absent`, if that is given. The interval before or after that one is usual, too: a fast simulation is sampled
     less often than a slow one.
     """
-    columns = max(1, min(columns, trend.window.span // trend.window.step))
-    begin = trend.end - trend.window.span
+    columns = max(1, min(columns, window.span // window.step))
+    begin = end - window.span
     found: list[list[float | None]] = [[] for _ in range(columns)]
     covered = [False] * columns
-    interval = trend.interval
-    times = [time for time, _ in trend.samples]
+    times = [time for time, _ in samples]
+    interval = usual_interval(times, window.step)
     steps = [0, *(after - before for before, after in pairwise(times)), 0]
-    for place, (time, sample) in enumerate(trend.samples):
-        column = (time - begin) * columns // trend.window.span
-        after = times[place + 1] if place + 1 < len(times) else min(trend.end, time + interval)
+    for place, (time, sample) in enumerate(samples):
+        column = (time - begin) * columns // window.span
+        after = times[place + 1] if place + 1 < len(times) else min(end, time + interval)
         usual = max(interval, steps[place], *steps[place + 2 : place + 3])
-        last = after if after - time <= usual + usual // 2 else time + trend.window.step
-        until = (min(last, trend.end) - 1 - begin) * columns // trend.window.span
+        last = after if after - time <= usual + usual // 2 else time + window.step
+        until = (min(last, end) - 1 - begin) * columns // window.span
         covered[column : until + 1] = [True] * (until + 1 - column)
         found[column].append(value(sample))
     values: list[float | None] = []
@@ -187,13 +210,12 @@ _Canvas = list[list[Piece]]
 
 def chart(
     curves: Sequence[ChartCurve],
-    begin: Time,
-    end: Time,
+    axis: Callable[[int], Painted],
     width: int,
     height: int,
     label: Callable[[float], str] = fmt.mean,
 ) -> tuple[Cell, ...]:
-    """Draw curves over the time from `begin` to `end`: legend, canvas with a scale from 0, time axis.
+    """Draw curves: legend, canvas with a scale from 0, and the axis, which `axis` draws for a number of columns.
 
     Later curves are drawn over earlier ones. `label` formats a value of the scale. With less than four lines there is
     no room for a canvas, and only the legend is drawn.
@@ -220,7 +242,7 @@ def chart(
         ((f"{said:>{left}}", "dim"), ("┤" if said else "│", "dim"), *_merged(row))
         for said, row in zip(scale, canvas, strict=True)
     ]
-    return (named, *lines, ((f"{label(0.0):>{left}}", "dim"), ("┼", "dim"), *time_axis(begin, end, columns)))
+    return (named, *lines, ((f"{label(0.0):>{left}}", "dim"), ("┼", "dim"), *axis(columns)))
 
 
 def round_up(value: float) -> float:
@@ -283,7 +305,7 @@ def trend_charts(trend: Trend, width: int, height: int) -> tuple[Cell, ...]:
     if not trend.samples:
         return (_nothing(trend),)
     newest, columns = trend.samples[-1][1], max(1, width)
-    begin = trend.end - trend.window.span
+    axis = partial(time_axis, trend.end - trend.window.span, trend.end)
     used = binned(trend, columns, lambda one: one.used, fmean)
     curves = [ChartCurve(label=f"{trend.unit}s in use", role="own", values=used, newest=fmt.mean(newest.used))]
     if not _flavor_only(trend):
@@ -302,7 +324,7 @@ def trend_charts(trend: Trend, width: int, height: int) -> tuple[Cell, ...]:
         ChartCurve(label="quota", role="strong", values=nominal, style=CurveStyle.LINE, newest=fmt.mean(newest.nominal))
     )
     if height < TWO_CHARTS or _flavor_only(trend):
-        return chart(curves, begin, trend.end, width, height)
+        return chart(curves, axis, width, height)
     waits = binned(trend, columns, lambda one: one.wait_p95, max)
     preempted = binned(trend, columns, lambda one: float(one.preempted), _total, absent=0.0)
     wait = ChartCurve(label="wait p95", role="pending", values=waits, newest=plain(_wait(newest.wait_p95, 0)))
@@ -313,8 +335,8 @@ def trend_charts(trend: Trend, width: int, height: int) -> tuple[Cell, ...]:
         (curve(preempted, highest(preempted)), "victim"),
     )
     return (
-        *chart(curves, begin, trend.end, width, height - below - 1),
-        *chart([wait], begin, trend.end, width, below, lambda value: fmt.age(round(value * SECOND))),
+        *chart(curves, axis, width, height - below - 1),
+        *chart([wait], axis, width, below, lambda value: fmt.age(round(value * SECOND))),
         counts,
     )
 

@@ -1,0 +1,52 @@
+"""Charts of the history: each is reached by key and by name, says its window, and has its numbers in a table."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuconsole.services.console import Console
+from tests.support.console_stage import Stage, staged
+from tests.support.recorded_histories import RecordedConsole
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Iterator[Console]:
+    """A console with the history of 45 minutes."""
+    console = RecordedConsole(tmp_path / "history.db", minutes=45).console
+    yield console
+    console.stop()
+
+
+async def command(stage: Stage, text: str) -> None:
+    await stage.press("colon")
+    await stage.write(text)
+    await stage.press("enter")
+
+
+async def test_any_series_is_plotted_in_a_window_that_zooms_and_pans(console: Console) -> None:
+    async with staged(console, (160, 50)) as stage:
+        await stage.press("I", "p")
+        assert stage.line("╭─").startswith("╭─ cluster, last hour ─")
+        assert "█ GPUs in use 20  · pending" in stage.text
+        assert "IN USE     QUOTA" in stage.text
+        await stage.press("plus")
+        assert "─ cluster, last 6 h ─" in stage.text
+        await stage.press("minus", "minus", "minus")
+        assert "─ cluster, last 15 min ─" in stage.text
+        await stage.press("left")
+        assert "─ cluster, 15 m until 5 Jan 08:" in stage.text
+        await stage.press("right")
+        assert "─ cluster, last 15 min ─" in stage.text
+        await command(stage, "plot cq-prod")
+        assert "─ queue cq-prod, last hour ─" in stage.text
+        assert "─ quota 16" in stage.text
+        await command(stage, "plot cost")
+        assert "█ cost per hour $" in stage.text
+        assert "COST/H" in stage.text
+        await command(stage, "plot nothing")
+        assert "no series 'nothing' is recorded; press B to choose one of" in stage.text
+        await stage.press("B")
+        await stage.press("end", "up", "enter")
+        assert "─ GPU type " in stage.text
+        assert "█ allocated" in stage.text
