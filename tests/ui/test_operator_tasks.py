@@ -1,7 +1,10 @@
-"""Ten tasks of an operator, by keys that the screen names at that moment; the answers are counted in the Snapshot."""
+"""The ten tasks of docs/tasks.md, by keys that the screen names at that moment; the answers are counted in the Snapshot."""
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -121,23 +124,64 @@ def late(org: Org) -> tuple[str, int, str, str]:
     return (LATE, org.each, "prod", "production")
 
 
-async def use(stage: Stage, *keys: str) -> None:
-    """Press keys, each of which the footer, the line of views, the help or the dialog names at that moment."""
-    for key in keys:
-        shown = spell(key)
-        named = f" {shown} " in f" {stage.lines[-1]} " or (key.isdigit() and f" {key} " in f" {stage.lines[1]} ")
-        if not isinstance(stage.app.screen, ConsoleScreen):
-            if isinstance(stage.app.screen, ChoiceDialog):
-                assert key == "enter" or re.search(rf"[│▌] +{re.escape(key)} ", stage.text), f"{key} is no choice"
-            else:
-                assert key in ("tab", "enter", "escape"), f"{key} means nothing in a dialog"
-        elif not named:
-            await stage.press("f1")
-            entries = stage.screen(HelpScreen).grid
-            assert entries is not None
-            assert key in {one for row in entries.rows for one in row.action.keys}, f"nothing names {key}"
-            await stage.press("escape")
-        await stage.press(key)
+TASKS = Path(__file__).parents[2] / "docs" / "tasks.md"
+
+
+def documented(task: str) -> tuple[list[str], int]:
+    """The steps that docs/tasks.md lists for a task, keys and texts to type alike, and the number of keys it states."""
+    for line in TASKS.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0] == task:
+            return re.findall(r"`([^`]+)`|\*([^*]+)\*", cells[1]), int(cells[2])
+    raise AssertionError(f"docs/tasks.md has no task {task!r}")
+
+
+class Operator(Stage):
+    """An operator who presses only keys that the screen names, and whose keys are written down."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.app, stage._pilot)
+        self.steps: list[tuple[str, str]] = []
+        """What was pressed or typed, as docs/tasks.md lists it: (key, "") or ("", text)."""
+
+    async def use(self, *keys: str) -> None:
+        """Press keys, each of which the footer, the line of views or the dialog names at that moment; ↑ and ↓ need no name."""
+        for key in keys:
+            assert self._is_named(key), f"nothing on the screen names {spell(key)}:\n{self.text}"
+            self.steps.append((spell(key), ""))
+            await self.press(key)
+
+    async def type(self, text: str, what: str) -> None:
+        """Type a text into a field; docs/tasks.md says only what it is."""
+        self.steps.append(("", what))
+        await self.write(text)
+
+    def _is_named(self, key: str) -> bool:
+        if key in ("up", "down"):
+            return True
+        if isinstance(self.app.screen, ConsoleScreen):
+            footer, views = self.lines[-1], self.lines[1]
+            return f" {spell(key)} " in f" {footer} " or (key.isdigit() and f" {key} " in f" {views} ")
+        if isinstance(self.app.screen, ChoiceDialog):
+            return key == "enter" or re.search(rf"[│▌] +{re.escape(key)} ", self.text) is not None
+        if isinstance(self.app.screen, Confirm):
+            return f"({key})" in self.text
+        return key in ("tab", "enter", "escape")
+
+
+@asynccontextmanager
+async def performed(task: str, console: Console, instead: str = "") -> AsyncIterator[Operator]:
+    """Perform a task from the first screen on: by the steps of docs/tasks.md, and with no more keys than it states.
+
+    `instead` is the choice that takes the place of the one on the page, on a cluster with other things to choose from.
+    """
+    steps, count = documented(task)
+    async with staged(console, SIZE) as stage:
+        operator = Operator(stage)
+        yield operator
+        done = [step for step in operator.steps if step != (instead, "")]
+        assert done == [step for step in steps if not instead or not step[0].isdigit()]
+        assert sum(bool(key) for key, _ in operator.steps) == count
 
 
 async def appears(stage: Stage, words: str) -> None:
@@ -176,9 +220,9 @@ BOTH = pytest.mark.parametrize("org", [WHOLE, INSTANCES], ids=["whole GPUs", "MI
 
 @BOTH
 async def test_which_queue_is_starved_and_why(org: Org) -> None:
-    async with staged(org.console(late(org)), SIZE) as stage:
+    async with performed("Which queue is starved, and why", org.console(late(org))) as stage:
         snapshot = stage.app.cluster.snapshot
-        await use(stage, "1")
+        await stage.use("1")
         queues = [queue.name for queue in snapshot.cluster_queues.all()]
         over = {name: used(snapshot, org, name) - nominal(snapshot, org, name) for name in queues}
         (starved,) = (name for name, amount in over.items() if amount < 0)
@@ -193,24 +237,20 @@ async def test_which_queue_is_starved_and_why(org: Org) -> None:
 
 @BOTH
 async def test_who_borrows_from_whom(org: Org) -> None:
-    async with staged(org.console(), SIZE) as stage:
+    async with performed("Who borrows from whom", org.console()) as stage:
         snapshot = stage.app.cluster.snapshot
-        await use(stage, "2")
         borrowed = used(snapshot, org, "cq-research") - nominal(snapshot, org, "cq-research")
         assert borrowed > 0
-        assert re.search(rf" {borrowed} +– ", stage.line("▾ cq-research"))
-        assert re.search(rf" – +{borrowed} ", stage.line("▾ cq-prod"))
-        if org is WHOLE:
-            await use(stage, "b")
-            await appears(stage, "LENDER")
-            assert stage.line("cq-prod cq-research").split()[1:5] == ["cq-prod", "cq-research", FLAVOR, str(borrowed)]
+        await stage.use("b")
+        await appears(stage, "LENDER")
+        assert stage.line("cq-prod cq-research").split()[1:5] == ["cq-prod", "cq-research", FLAVOR, str(borrowed)]
 
 
 @BOTH
 async def test_why_a_workload_is_pending_and_what_would_admit_it(org: Org) -> None:
-    async with staged(org.console(late(org)), SIZE) as stage:
+    async with performed("Why a workload is pending, and what admits it", org.console(late(org))) as stage:
         snapshot = stage.app.cluster.snapshot
-        await use(stage, "3", "x")
+        await stage.use("3", "x")
         await appears(stage, "changes tested")
         whole = sum(nominal(snapshot, org, queue) for queue in ("cq-prod", "cq-research"))
         free = whole - sum(used(snapshot, org, queue) for queue in ("cq-prod", "cq-research"))
@@ -238,16 +278,16 @@ SUBMITTED = pytest.mark.parametrize(
 async def test_eight_gpus_are_submitted_and_admitted(org: Org, template: str, sizes: tuple[str, str]) -> None:
     """Eight whole GPUs in one pod, or eight MIG instances: no node has more than seven."""
     console = simulated(org.objects(PreemptionPolicy.NEVER))
-    async with staged(console, SIZE) as stage:
-        await use(stage, "n", "ctrl+t")
-        await use(stage, str([known.id for known in TEMPLATES].index(template) + 1))
+    choice = str([known.id for known in TEMPLATES].index(template) + 1)
+    async with performed("Submit a job of 8 GPUs", console, choice if org is INSTANCES else "") as stage:
+        await stage.use("n", "ctrl+t", choice)
         await stage.wait(0.3)
         values = stage.screen(SubmitScreen).form.values
         assert (values["gpus"], values["pods"]) == sizes
         assert any(f"✓ 8 {noun} fit available quota now" in stage.text for noun in ("GPUs", "MIG 1g.10gb instances"))
-        await use(stage, "ctrl+s")
+        await stage.use("ctrl+s")
         stage.screen(Confirm)
-        await use(stage, "tab", "enter")
+        await stage.use("y")
         await stage.tick(times=5)
         snapshot = console.snapshot
         (workload,) = snapshot.workloads.all()
@@ -255,15 +295,16 @@ async def test_eight_gpus_are_submitted_and_admitted(org: Org, template: str, si
         assert used(snapshot, org, workload.cluster_queue) == 8
         assert sum(free_by_node(snapshot, org).values()) == 3 * org.each - 8
         assert f"{values['namespace']}/{values['name']}" in stage.line("● running")
-        await use(stage, "escape", "3")
+        await stage.press("escape", "3")
         assert "running" in stage.line(values["name"])
 
 
 @BOTH
 async def test_who_was_preempted_in_the_last_hour_by_whom(org: Org) -> None:
-    async with staged(org.console(late(org), reclaim=PreemptionPolicy.ANY), SIZE) as stage:
+    console = org.console(late(org), reclaim=PreemptionPolicy.ANY)
+    async with performed("Who was preempted in the last hour, and by whom", console) as stage:
         lines = [row for row in stage.app.cluster.snapshot.recent if row.what is HistoryEventKind.PREEMPTED]
-        await use(stage, "6")
+        await stage.use("6")
         assert [(called(row.workload), called(row.by)) for row in lines] == [("research/rlhf", "prod/late")]
         for row in lines:
             assert f"← {called(row.by)}" in stage.line(f"✖ {called(row.workload)}")
@@ -274,17 +315,16 @@ async def test_who_was_preempted_in_the_last_hour_by_whom(org: Org) -> None:
 async def test_a_job_of_high_priority_is_rehearsed(org: Org) -> None:
     """A copy of prod/serve: what it preempts in the rehearsal is what it preempts when it is submitted."""
     console = org.console(reclaim=PreemptionPolicy.ANY)
-    async with staged(console, SIZE) as stage:
-        await use(stage, "3", "/")
-        await stage.write("serve")
-        await stage.press("enter")
-        await use(stage, "D")
+    async with performed("Rehearse a job of high priority", console) as stage:
+        await stage.use(":")
+        await stage.type("wl /serve", "wl /name")
+        await stage.use("enter", "D")
         await stage.wait(0.3)
         values = stage.screen(SubmitScreen).form.values
         assert (values["gpus"], values["priority"]) == (str(org.each), "production")
-        await use(stage, "ctrl+o")
+        await stage.use("ctrl+o")
         stage.screen(WhatIfScreen)
-        await use(stage, "enter")
+        await stage.use("enter")
         await appears(stage, "preempts")
         rehearsed = stage.text
     real = org.console((values["name"], org.each, "prod", "production"), reclaim=PreemptionPolicy.ANY)
@@ -296,9 +336,9 @@ async def test_a_job_of_high_priority_is_rehearsed(org: Org) -> None:
 
 @BOTH
 async def test_fragmentation_and_the_largest_gang(org: Org) -> None:
-    async with staged(org.console(), SIZE) as stage:
+    async with performed("How fragmented the GPUs are", org.console()) as stage:
         snapshot = stage.app.cluster.snapshot
-        await use(stage, "F")
+        await stage.use("F")
         await appears(stage, "LARGEST GANG")
         free = free_by_node(snapshot, org).values()
         gangs = [(size * sum(room // size for room in free), size) for size in (1, 2, 4, 8)]
@@ -313,17 +353,12 @@ async def test_fragmentation_and_the_largest_gang(org: Org) -> None:
 
 
 async def test_the_mig_layout_of_the_node_of_a_workload() -> None:
-    async with staged(INSTANCES.console(), SIZE) as stage:
+    async with performed("The MIG layout of the node of a workload", INSTANCES.console()) as stage:
         (pod,) = (pod for pod in stage.app.cluster.snapshot.pods.all() if pod.job == "Job/research/tune")
-        await use(stage, "3", "/")
-        await stage.write("tune")
-        await stage.press("enter")
-        await use(stage, "enter")
+        await stage.use(":")
+        await stage.type("wl /tune", "wl /name")
+        await stage.use("enter", "enter")
         assert pod.node in stage.line("tune-0")
-        await use(stage, "4", "/")
-        await stage.write(pod.node)
-        await stage.press("enter")
-        await use(stage, "enter")
         rows = [
             line
             for line in stage.lines
@@ -336,13 +371,13 @@ async def test_the_mig_layout_of_the_node_of_a_workload() -> None:
 @BOTH
 async def test_a_quota_is_changed_in_a_what_if(org: Org) -> None:
     """More quota for prod admits its job, and moves the wait to the nodes: none of them has room for it."""
-    async with staged(org.console(late(org)), SIZE) as stage:
-        await use(stage, "2", "j", "i", "e", "enter")
+    async with performed("What a change of quota would do", org.console(late(org))) as stage:
+        await stage.use("2", "down", "i", "e", "enter")
         await stage.press("ctrl+u")
-        await stage.write(str(3 * org.each))
-        await use(stage, "enter")
+        await stage.type(str(3 * org.each), "quota")
+        await stage.use("enter")
         stage.screen(WhatIfScreen)
-        await use(stage, "enter")
+        await stage.use("enter")
         await appears(stage, "VERDICT")
         assert f"{2 * org.each} → {3 * org.each}" in stage.text
         waits = [stage.line(words).split()[-3:] for words in ("pending on quota", "on scheduling")]
@@ -359,3 +394,19 @@ async def test_a_quota_is_changed_in_a_what_if(org: Org) -> None:
         found.append((pending, sum(not pod.node for pod in snapshot.pods.all())))
     (quota, nodes), (less, more) = found
     assert waits == [[str(quota), str(less), "-1"], [str(nodes), str(more), "+1"]]
+
+
+async def test_a_table_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with performed("Export a table", WHOLE.console(late(WHOLE))) as stage:
+        await stage.use("X", "enter")
+        await stage.settle()
+    (written,) = tmp_path.iterdir()
+    assert "cq-research" in written.read_text(encoding="utf-8")
+
+
+def test_each_task_of_the_page_is_performed_here() -> None:
+    tasks = [line.split("|")[1].strip() for line in TASKS.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert len(tasks[2:]) == 10
+    assert [task for task in tasks[2:] if f'performed("{task}"' not in source] == []

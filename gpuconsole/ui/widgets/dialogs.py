@@ -81,8 +81,11 @@ class Confirm(Dialog[bool]):
                 yield Static(f"Type {self._word} and press Enter to confirm:", markup=False)
                 yield Input(compact=True, id="word")
             with Horizontal(classes="buttons"):
-                yield Button("Cancel", id="no")
-                yield Button(clean(question.yes), id="yes", variant="error", disabled=bool(question.word))
+                hints = ("", "") if question.word else (" (n)", " (y)")
+                yield Button(f"Cancel{hints[0]}", id="no")
+                yield Button(
+                    f"{clean(question.yes)}{hints[1]}", id="yes", variant="error", disabled=bool(question.word)
+                )
 
     def fill(self) -> None:
         title, text = self.query(Lines)
@@ -94,6 +97,9 @@ class Confirm(Dialog[bool]):
         if event.key in ("escape", "q", "n"):
             event.stop()
             self.dismiss(False)
+        elif event.key == "y" and not self._question.word:
+            event.stop()
+            self.dismiss(True)
         elif event.key in ("left", "right", "up", "down", "h", "l"):
             event.stop()
             self.focus_next()
