@@ -115,6 +115,25 @@ class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Keys of each action id, such as `table.top: "g g, home"`; empty for none. `gpuconsole keys -o json` lists ids."""
 
 
+class AlertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Alerting rules, and who is notified of their alerts."""
+
+    rules: str = ""
+    """A file of alerting rules in Prometheus' form; empty = no alerts."""
+    webhook: str = ""
+    """URL that receives notifications in the form of Alertmanager's webhook."""
+    webhook_token_file: str = ""
+    """A file with a bearer token for the webhook."""
+    group_by: tuple[str, ...] = ("alertname",)
+    """Labels by which alerts are grouped into notifications."""
+    repeat_hours: Annotated[float, Meta(gt=0, le=8_760)] = 4
+    """Hours after which a group that still fires is sent again."""
+    bell: bool = True
+    """Ring the terminal's bell when an alert begins to fire."""
+    desktop: bool = False
+    """Show a desktop notification by notify-send when an alert begins to fire."""
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of the console."""
 
@@ -142,6 +161,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     live: LiveSettings = LiveSettings()
     cost: CostSettings = CostSettings()
     history: HistorySettings = HistorySettings()
+    alerts: AlertSettings = AlertSettings()
 
     @property
     def state(self) -> Path:

@@ -30,6 +30,7 @@ COMMANDS = {
     "ledger": "Show borrowed GPUs, and what a reclaim would evict.",
     "eta": "Show a workload's queue position and estimated start.",
     "shares": "Show fair shares and the admission order.",
+    "alerts": "List the alerts of your rules.",
     "antipatterns": "Find anti-patterns, such as idle GPUs and preemption loops.",
     "risk": "Show the preemption risk of running workloads.",
     "cost": "Show the cost of GPUs over time.",

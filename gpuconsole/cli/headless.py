@@ -30,6 +30,7 @@ from gpuconsole.insight.cost.report import Budget
 from gpuconsole.model.clock import format_span
 from gpuconsole.model.snapshot import EMPTY
 from gpuconsole.model.text import clean
+from gpuconsole.services.alerting import AlertNews
 from gpuconsole.services.console import Console
 from gpuconsole.services.metrics import BackgroundEstimates, ClusterCollector, Estimates, MetricsSource
 from gpuconsole.services.status import ConsoleStatus
@@ -108,6 +109,8 @@ def run_headless(
     try:
         if metrics is not None:
             _serve(console, metrics, budgets, serving)
+        if console.alerting is not None:
+            console.alerting.listen(_say_alerts)
         console.start()
         due = time.monotonic() + REPORT
         while not stopped.wait(max(0.0, due - time.monotonic())):
@@ -120,6 +123,13 @@ def run_headless(
         serving.close()
         console.stop()
     return 0
+
+
+def _say_alerts(news: AlertNews) -> None:
+    for alert in news.fired:
+        say(f"ALERT {alert.severity} {alert.name}: {alert.summary}")
+    for alert in news.resolved:
+        say(f"resolved {alert.name}: {alert.summary}")
 
 
 def _serve(console: Console, listener: Listener, budgets: Sequence[Budget], serving: ExitStack) -> None:

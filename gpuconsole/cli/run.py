@@ -264,7 +264,7 @@ def _console(
     for notice in notices:
         LOG.info("%s", notice)
     try:
-        return Console(
+        console = Console(
             backend,
             about=about,
             read_only=settings.read_only,
@@ -278,6 +278,15 @@ def _console(
             forecasts=options.forecasts,
             cost_labels=cost_labels(settings.cost),
         )
+        if settings.alerts.rules:
+            from gpuconsole.cli.alerts import evaluate_rules
+
+            try:
+                evaluate_rules(console, settings)
+            except ConsoleError:
+                console.stop()
+                raise
+        return console
     except ConsoleError:
         if recorder is not None:
             recorder.close()

@@ -68,6 +68,8 @@ from gpuconsole.workers.client import Worker
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
 
+    from gpuconsole.services.alerting import AlertService
+
 LOG = logging.getLogger(__name__)
 INTERVAL = 0.04
 """Seconds from tick to tick: 20 ms of work, then as much rest."""
@@ -273,6 +275,8 @@ class Console:
             ShadowService(self._live, worker, recorder) if self._live is not None and worker and forecasts else None
         )
         """Checks Kueue's decisions in a live cluster; None for simulations, and without a worker or forecasts."""
+        self.alerting: AlertService | None = None
+        """Evaluates the user's alerting rules on this console's metrics; set before `start`, None without rules."""
         self._estimates = EstimateService(recorder, about.source if self._live is not None else "")
         self._stopped = False
         self._began_recording = False
@@ -371,6 +375,7 @@ class Console:
             loading=renewed is None or (sight is not None and sight.loading),
             sight=sight,
             kueue=self._kueue_problems(sight) if past is None else (),
+            alerts=len(self.alerting.firing) if self.alerting is not None and past is None else 0,
             agreement=report.last_day if (report := self.shadow_report) is not None else NO_COMPARISON,
             stalled=self._loop.stalled,
             worker=self._worker_status(),
@@ -407,6 +412,8 @@ class Console:
             self.forecaster.start()
         if self.shadow is not None:
             self.shadow.start()
+        if self.alerting is not None:
+            self.alerting.start()
         self._loop.start(self._recorder.prune if self._recorder is not None else None)
 
     def stop(self) -> None:
@@ -419,6 +426,8 @@ class Console:
             self.forecaster.stop()
         if self.shadow is not None:
             self.shadow.stop()
+        if self.alerting is not None:
+            self.alerting.stop()
         if self._recorder is not None:
             self._recorder.stop_pruning()
         self._loop.stop()

@@ -26,6 +26,7 @@ from gpuconsole.insight.cost.report import Budget, budget_status, budget_window,
 from gpuconsole.insight.data_gaps import PLACES, QUOTA
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
 from gpuconsole.insight.forecast.estimates import StartEstimates
+from gpuconsole.insight.health.alerts import alerts
 from gpuconsole.insight.health.telemetry import GpuAlarmRule, alarms, utilization
 from gpuconsole.insight.index.demand import waiting_since
 from gpuconsole.insight.index.fragmentation import FlavorSlots, usefulness
@@ -310,6 +311,7 @@ class ClusterCollector(Collector):
             ("costs", self._cost_metrics),
             ("estimates", self._estimated),
             ("forecasts", self._forecasts),
+            ("problems", self._problems),
         )
 
     def _health(self, status: ConsoleStatus) -> Iterator[Metric]:
@@ -325,6 +327,9 @@ class ClusterCollector(Collector):
         yield single(
             "gpuconsole_snapshot_timestamp_seconds", "Time of the state, by the cluster's clock.", status.time / SECOND
         )
+        if status.agreement.known:
+            text = "Part of Kueue's decisions of the last 24 hours that the engine made as Kueue did, 0 to 1."
+            yield single("gpuconsole_kueue_agreement_ratio", text, status.agreement.agreement)
         failing = float(bool(status.history))
         yield single("gpuconsole_history_failing", "1 while the history cannot be written.", failing)
         yield CounterMetricFamily(
@@ -597,6 +602,17 @@ class ClusterCollector(Collector):
             yield CounterMetricFamily("gpuconsole_forecast_decisions_total", text, value=compared.decisions)
             text = "Decisions of Kueue that were as forecast."
             yield CounterMetricFamily("gpuconsole_forecast_agreed_total", text, value=compared.agreed)
+
+    def _problems(self, families: _Families, snapshot: Snapshot) -> Iterator[Metric]:
+        """The problems that the dashboard lists, such as starved queues, with the GPUs that each concerns."""
+        text = "Problems that need attention, by kind and object: the GPUs concerned, at least 1."
+        found = [
+            ((one.trouble.value, self._job_name(one.key)), float(max(one.gpus, 1)))
+            for one in alerts(snapshot, snapshot.recent)
+        ]
+        yield families.gauge(
+            "gpuconsole_problem_gpus", text, ("kind", "object"), found, families.limits.objects, summed=True
+        )
 
 
 _UNDERUTILIZED = (GpuAlarmRule.IDLE, GpuAlarmRule.HOARDING, GpuAlarmRule.EMPTY)

@@ -69,6 +69,8 @@ class ConsoleStatus(Struct, frozen=True, kw_only=True):
     """Problems of Kueue; only on a live cluster."""
     agreement: AgreementCounts = NO_COMPARISON
     """Kueue's decisions of the last 24 hours that the engine was compared with; only on a live cluster."""
+    alerts: int = 0
+    """Number of firing alerts that are not silenced."""
     sight: ClusterHealth | None = None
     """Connection to a live cluster and completeness of its data; None for simulations and recordings."""
 

@@ -16,11 +16,13 @@ from textual.screen import Screen
 from textual.theme import Theme
 
 from gpuconsole import assets
+from gpuconsole.insight.tables import counted
 from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import Handler
 from gpuconsole.ui.actions import keymap as keymaps
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
-from gpuconsole.ui.messages import SnapshotReady
+from gpuconsole.ui.messages import AlertsChanged, SnapshotReady
+from gpuconsole.ui.names import named
 from gpuconsole.ui.paint import ROLE_CLASSES, AsciiGlyphs
 from gpuconsole.ui.refresh import ScreenPreloader, SnapshotSubscriber
 from gpuconsole.ui.screens.base import ConsoleScreen, Contexts
@@ -80,6 +82,8 @@ class Preferences(Struct, frozen=True, kw_only=True):
 
 REPAINT = 0.25
 """Minimum seconds between two repaints caused by new data."""
+MOST_ALERTS = 3
+"""Maximum toasts for alerts that begin to fire at once."""
 TWICE = 2.0
 """Seconds within which a second ctrl+c quits."""
 
@@ -172,7 +176,7 @@ class ConsoleApp(TunedApp):
     # Data
 
     def on_mount(self) -> None:
-        self._following.begin(self.cluster)
+        self._follow(self.cluster)
         if self._user_themes is not None:
             self.set_interval(1.0, self._watch_user_themes)
             for problem in self.theme_problems:
@@ -195,10 +199,29 @@ class ConsoleApp(TunedApp):
             )
             self._warming.start()
 
+    def _follow(self, cluster: Console) -> None:
+        """Draw the Snapshots of a cluster, and tell of its alerts."""
+        self._following.begin(cluster)
+        if cluster.alerting is not None:
+            cluster.alerting.listen(lambda news: self.post_message(AlertsChanged(news)))
+
     def on_unmount(self) -> None:
         self._following.end()
         # Threads that wait for an answer get an error now: the process ends no sooner than they do.
         self.cluster.stop()
+
+    def on_alerts_changed(self, message: AlertsChanged) -> None:
+        """Say which alerts began to fire, and which were resolved."""
+        message.stop()
+        service = self.cluster.alerting
+        for alert in message.news.fired[:MOST_ALERTS]:
+            self.flash(f"⚠ {alert.name}: {named(alert.summary)}", "warning")
+        if len(message.news.fired) > MOST_ALERTS:
+            self.flash(f"{len(message.news.fired) - MOST_ALERTS} more alerts: see `:alerts`", "warning")
+        if message.news.fired and service is not None and service.rings:
+            self.bell()
+        if message.news.resolved:
+            self.flash(f"{counted(len(message.news.resolved), 'alert')} resolved")
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         message.stop()
@@ -341,7 +364,7 @@ class ConsoleApp(TunedApp):
         self._following.end()
         self.namespaces = frozenset()
         self._begin_anew()
-        self._following.begin(cluster)
+        self._follow(cluster)
         self.flash(f"Connected to {cluster.status.source}")
         cluster.start()
         self.run_worker(leaving.stop, thread=True, group="leaving")

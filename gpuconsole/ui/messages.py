@@ -1,11 +1,14 @@
 """Messages from threads and widgets to the app and the screens."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
 from gpuconsole.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from gpuconsole.services.alerting import AlertNews
 
 
 @dataclass
@@ -16,6 +19,13 @@ class SnapshotReady(Message):
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, SnapshotReady)
+
+
+@dataclass
+class AlertsChanged(Message):
+    """Alerts began to fire or were resolved. Posted from the thread that evaluates the rules."""
+
+    news: "AlertNews"
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The ten tasks of docs/tasks.md, by keys that the screen names at that moment; the answers are counted in the Snapshot."""
+"""The ten tasks of docs/tasks.md, by keys that the screen names; the answers are counted in the Snapshot."""
 
 import re
 from collections.abc import AsyncIterator
@@ -35,7 +35,6 @@ from gpuconsole.ui.actions.keys import spell
 from gpuconsole.ui.job_templates import TEMPLATES
 from gpuconsole.ui.names import called
 from gpuconsole.ui.screens.base import ConsoleScreen
-from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.screens.whatif import WhatIfScreen
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm
@@ -145,7 +144,7 @@ class Operator(Stage):
         """What was pressed or typed, as docs/tasks.md lists it: (key, "") or ("", text)."""
 
     async def use(self, *keys: str) -> None:
-        """Press keys, each of which the footer, the line of views or the dialog names at that moment; ↑ and ↓ need no name."""
+        """Press keys, each of which the footer, the line of views or the dialog names then, except ↑ and ↓."""
         for key in keys:
             assert self._is_named(key), f"nothing on the screen names {spell(key)}:\n{self.text}"
             self.steps.append((spell(key), ""))
@@ -406,7 +405,9 @@ async def test_a_table_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_each_task_of_the_page_is_performed_here() -> None:
-    tasks = [line.split("|")[1].strip() for line in TASKS.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    tasks = [
+        line.split("|")[1].strip() for line in TASKS.read_text(encoding="utf-8").splitlines() if line.startswith("| ")
+    ]
     source = Path(__file__).read_text(encoding="utf-8")
     assert len(tasks[2:]) == 10
     assert [task for task in tasks[2:] if f'performed("{task}"' not in source] == []

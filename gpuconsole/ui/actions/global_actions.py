@@ -441,4 +441,13 @@ ANSWERS: tuple[Action, ...] = (
         argument="[file]",
     ),
     _answer("shadow", "V", "agreement", "Show how often the engine decided as Kueue did.", "shadow", "agreement"),
+    _answer("alerts", "I", "alerts", "Show the alerts of your rules: firing, pending and resolved.", "alerts"),
+    Action(
+        id="alert.silence",
+        keys=("Q",),
+        label="silence",
+        help="Silence the selected alert for an hour, or end its silence.",
+        scope=Scope.ANSWERS,
+        footer=True,
+    ),
 )

@@ -67,6 +67,7 @@ from gpuconsole.ui.answers.cluster_reports import (
 )
 from gpuconsole.ui.answers.shadow import shadow_parts
 from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.screens.alerts import AlertsScreen
 from gpuconsole.ui.screens.background import LongAnswer, SnapshotWorker
 from gpuconsole.ui.screens.base import ActionGroup, ConsoleScreen, Subject, scrolling
 from gpuconsole.ui.screens.drill import DrillsScreen
@@ -611,6 +612,7 @@ SCREENS: dict[str, Callable[[], ConsoleScreen]] = {
     **{name: partial(report_screen, name, *about) for name, about in _WORDS.items()},
     "risk": risk_screen,
     "drills": DrillsScreen,
+    "alerts": AlertsScreen,
 }
 """Report name, as in the action `answer.NAME` → function that makes its screen."""
 

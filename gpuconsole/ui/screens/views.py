@@ -28,7 +28,7 @@ _SCREENS = {
 """Name of view and module → class of the screen."""
 CHARTS = ("plot",)
 """Names of the charts in `screens.plots`."""
-ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills", "shadow", *CHARTS)
+ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills", "shadow", "alerts", *CHARTS)
 """Names of the reports in `screens.answers`, and of charts; the action `answer.NAME` opens one."""
 
 LISTS = ("pods", "flavors", "cohorts", "checks")

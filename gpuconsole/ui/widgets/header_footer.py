@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 
 from gpuconsole.insight.forecast.agreement import AgreementCounts
 from gpuconsole.insight.health.engines import EnginesInForce
+from gpuconsole.insight.tables import counted
 from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action, Scope
@@ -49,6 +50,8 @@ def left_parts(status: ConsoleStatus, namespaces: Collection[str], short: bool =
     if status.kueue:
         more = f" (+{len(status.kueue) - 1})" if len(status.kueue) > 1 else ""
         parts.append((0, ((f"⚠ {status.kueue[0].mark}{more}", "fault"),)))
+    if status.alerts:
+        parts.append((0, ((f"⚠ {counted(status.alerts, 'alert')}", "fault"),)))
     parts += agreement_parts(status.agreement)
     parts += sight_parts(status)
     parts += [
