@@ -1,11 +1,12 @@
 """Admission alone: decisions take effect at once, a fork goes its own way, and what is followed is known."""
 
 from gpuconsole.model.events import Admit, Applied, Deleted, Preempt, Refuse
+from gpuconsole.scheduling.kueue.conditions import EVICTED
 from gpuconsole.scheduling.kueue.config import DEFAULT
 from gpuconsole.scheduling.kueue.entry import EntryStatus
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
 from tests.insight.test_unblock import after
-from tests.support.kueue_cluster import LOWER, queue, workload
+from tests.support.kueue_cluster import LOWER, World, queue, workload
 from tests.support.snapshots import ORG, ORG_QUEUES, waiting, world
 
 OLD, NEW = workload("old", "q", 4, created=1), workload("new", "q", 4, created=2, priority=9)
@@ -22,6 +23,18 @@ def test_a_cycle_evicts_and_the_next_one_admits() -> None:
     assert rehearsal.workloads["team/new"].admitted
     assert [type(decision) for decision in rehearsal.run_cycle()] == [Refuse]
     assert rehearsal.run_cycle() == []
+
+
+def test_a_victim_keeps_its_quota_until_its_release_is_applied_if_asked() -> None:
+    cluster = World(queue("q", 4, within=LOWER), victims_keep_quota=True)
+    cluster.run(OLD, admitted=True)
+    cluster.run(NEW)
+    victim = cluster.workloads["old"]
+    assert (victim.reserved, victim.is_true(EVICTED)) == (True, True)
+    assert "new" not in cluster.running
+    cluster.release()
+    cluster.settle()
+    assert (cluster.workloads["old"].reserved, cluster.workloads["new"].admitted) == (False, True)
 
 
 def test_a_fork_leaves_the_original_alone() -> None:
