@@ -250,7 +250,7 @@ async def test_a_priority_class_is_named(cluster: FakeCluster) -> None:
     async with opened(live(cluster)) as stage:
         at(stage, "workloads", "research/rlhf-2")
         await stage.settle()
-        await stage.press("m", "p")
+        await stage.press("m", "P")
         assert isinstance(stage.app.screen, Prompt)
         await stage.press("ctrl+u")
         await stage.write("production")
@@ -303,7 +303,7 @@ async def test_a_shell_is_noted_and_a_port_forward_ends_with_the_console(
     async with opened(console) as stage:
         at(stage, "workloads", "research/rlhf")
         await stage.settle()
-        await stage.press("m", "s")
+        await stage.press("m", "S")
         await stage.press("m", "f")
         await stage.write("80")
         await stage.press("enter")

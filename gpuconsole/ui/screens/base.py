@@ -38,6 +38,7 @@ from gpuconsole.ui.actions.keys import continuations, find, spell
 from gpuconsole.ui.field_filter import FilterError, is_expression
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
+from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.table_model import parse_filter
 from gpuconsole.ui.textual_patches import TunedScreen
@@ -334,6 +335,8 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
         self.actions = ActionRunner(self)
         self._failure = ""
         """The last error in drawing, which a toast has shown."""
+        self._context_names: list[str] = []
+        """The contexts of the kubeconfig, once they are read."""
         self._arriving = ("", "")
         """The filter and the key of the object to select once the table is filled."""
 
@@ -578,7 +581,7 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
 
     def _own_handlers(self) -> dict[str, Handler]:
         return {
-            "app.command": lambda: self.query_one(CommandLine).open(),
+            "app.command": self._open_command,
             **({"table.filter": self._open_filter} if self.grid is not None else {}),
             "app.escape": self.escape,
             "app.next-pane": self.focus_next,
@@ -587,6 +590,32 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
             "app.refresh": self._renew,
             "app.header": self._toggle_header,
         }
+
+    def _open_command(self) -> None:
+        self.query_one(CommandLine).open(self._words)
+        contexts = self.console_app.contexts
+        if contexts is not None and not self._context_names:
+            # Reading the kubeconfig may take a while.
+            self.run_worker(lambda: self._context_names.extend(contexts.names()), thread=True, exit_on_error=False)
+
+    def _words(self, what: str) -> Iterable[str]:
+        """Names that a command line completes."""
+        snapshot = self.console.snapshot
+        match what:
+            case "namespaces" | "app.namespaces":
+                return sorted(snapshot.namespaces)
+            case "contexts" | "app.context":
+                return self._context_names
+            case "app.theme":
+                return [theme.name for theme in self.console_app.themes]
+            case "view.queues":
+                return sorted((*snapshot.cohorts, *snapshot.cluster_queues, *snapshot.local_queues))
+            case "view.nodes":
+                return sorted(snapshot.nodes)
+            case "view.workloads":
+                return map(called, snapshot.workloads)
+            case _:
+                return ()
 
     def _open_filter(self) -> None:
         if (grid := self.grid) is not None:

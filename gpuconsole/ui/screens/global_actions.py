@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from gpuconsole.model.commands import Submit
 from gpuconsole.model.manifests import LoadedManifests
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
+from gpuconsole.services.console import Console
 from gpuconsole.services.status import ClusterHealth, ConsoleStatus, Missing
 from gpuconsole.ui.actions import BY_ID, Handler, Scope
 from gpuconsole.ui.paint import Cell
@@ -63,14 +65,21 @@ def ask_context(app: AppServices) -> None:
     run_in_background(screen, contexts.names, offer)
 
 
-def go_to(app: AppServices, context: str, namespaces: Collection[str] = ()) -> None:
-    """Connect to a context in the background; the app switches to it once it is connected."""
+def go_to(
+    app: AppServices, context: str, namespaces: Collection[str] = (), then: Callable[[], object] = lambda: None
+) -> None:
+    """Connect to a context in the background; the app switches to it once it is connected, and calls `then`."""
     screen, contexts, leaving = app.front, app.contexts, app.cluster
     if screen is None or contexts is None:
         app.flash(NONE, "warning")
         return
+
+    def switch(cluster: Console) -> None:
+        app.rebind(cluster)
+        then()
+
     app.flash(f"Connecting to {context} …")
-    run_in_background(screen, lambda: contexts.open(context, namespaces, leaving), app.rebind)
+    run_in_background(screen, lambda: contexts.open(context, namespaces, leaving), switch)
 
 
 def show_namespaces(app: AppServices, names: frozenset[str]) -> None:
@@ -425,6 +434,10 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
     screen = app.front
     if screen is None:
         return
+    if line.context and line.context != app.cluster.status.source:
+        there = replace(line, context="")
+        go_to(app, line.context, then=lambda: run_command_line(app, there))
+        return
     match line.action.id:
         case "app.namespaces" if line.argument:
             show_namespaces(app, namespaces(line.argument) or frozenset())
@@ -436,6 +449,8 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
             submit_file(screen, line.argument)
         case "app.export" if line.argument:
             export(screen, line.argument, _read_table(screen))
+        case "answer.plot" if line.argument:
+            load("plots").plot(screen, line.argument)
         case "answer.drills" if line.argument:
             load("drill").play_drill(screen, line.argument)
         case "time.open" if line.argument:
@@ -449,8 +464,6 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
         case _:
             screen.actions.run(line.action)
     if line.namespaces is not None:
-        case "answer.plot" if line.argument:
-            load("plots").plot(screen, line.argument)
         show_namespaces(app, line.namespaces)
     if line.filter and line.action.scope is Scope.LISTS and app.front is not None:
         app.front.arrive(filtered=line.filter)

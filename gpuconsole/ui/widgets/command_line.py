@@ -4,9 +4,11 @@
 below it shows what the text may be continued to, and Tab takes one after the other.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 
 from rich.cells import cell_len
 from textual import events, on
@@ -135,10 +137,15 @@ class CommandLineRead:
     filter: str = ""
     argument: str = ""
     """Text after the alias, for actions that open no view."""
+    context: str = ""
+    """The context to connect to before."""
+
+
+_CONTEXT = re.compile(r"(?:^|\s)@(\S+)\s*$")
 
 
 def parse_command(text: str) -> CommandLineRead | None:
-    """Parse `alias [ns,ns] [/filter]` or `alias argument`; None for an empty line. Raises CommandError."""
+    """Parse `alias [ns,ns] [/filter] [@context]` or `alias argument`; None for an empty line. Raises CommandError."""
     words = text.strip().lstrip(":").split(maxsplit=1)
     if not words:
         return None
@@ -150,8 +157,17 @@ def parse_command(text: str) -> CommandLineRead | None:
         if rest and not action.argument:
             raise CommandError(f":{alias} takes no argument")
         return CommandLineRead(action, alias, argument=rest.strip())
+    context = _CONTEXT.search(rest)
+    if context is not None:
+        rest = rest[: context.start()]
     names, slash, wanted = rest.partition("/") if rest.startswith("/") else _split_filter(rest)
-    return CommandLineRead(action, alias, namespaces=namespaces(names), filter=wanted if slash else "")
+    return CommandLineRead(
+        action,
+        alias,
+        namespaces=namespaces(names),
+        filter=wanted if slash else "",
+        context=context[1] if context is not None else "",
+    )
 
 
 def _split_filter(rest: str) -> tuple[str, str, str]:
@@ -178,10 +194,10 @@ class CommandLine(PromptLine):
 
     PROMPT = ":"
 
-    def open(self) -> None:
-        """Show the empty line and focus it."""
+    def open(self, words: "WordsOf") -> None:
+        """Show the empty line and focus it; `words` are the names that it completes."""
         self.field.value = ""
-        self.take_keyboard(complete_command)
+        self.take_keyboard(lambda text: complete_command(text, words))
 
     def close(self) -> None:
         self.say("")
@@ -198,9 +214,33 @@ class CommandLine(PromptLine):
         self.post_message(CommandEntered(event.value))
 
 
-def complete_command(text: str) -> list[str]:
-    """Return the aliases that begin with the text."""
-    return [alias for alias in sorted(ALIASES) if alias.startswith(text.lower())]
+WordsOf = Callable[[str], Iterable[str]]
+"""Returns names by what they name: `namespaces`, `contexts`, the id of a view (its objects) or of an action."""
+OFFERED = 12
+"""Maximum number of completions."""
+
+
+def complete_command(text: str, words: WordsOf) -> list[str]:
+    """Return what a command line may be continued to: aliases, then namespaces, `/filter` and `@context`, or names."""
+    alias, blank, rest = text.partition(" ")
+    if not blank:
+        return [one for one in sorted(ALIASES) if one.startswith(alias.lower())]
+    action = ALIASES.get(alias.lower())
+    if action is None:
+        return []
+    last = rest[rest.rfind(" ") + 1 :]
+    if action.scope is not Scope.VIEWS:
+        what, typed = action.id, rest
+    elif last.startswith("@"):
+        what, typed = "contexts", last[1:]
+    elif rest.startswith("/") or " /" in rest:
+        what, typed = action.id, rest[rest.rfind("/" if rest.startswith("/") else " /") :].lstrip(" /")
+    else:
+        what, typed = "namespaces", last
+    typed = typed[typed.rfind(",") + 1 :]
+    kept = text[: len(text) - len(typed)]
+    found = (clean(one) for one in words(what) if one.lower().startswith(typed.lower()))
+    return [f"{kept}{one}" for one in islice(found, OFFERED)]
 
 
 class FilterLine(PromptLine):
