@@ -493,14 +493,14 @@ def _show_answer(app: AppServices, name: str) -> None:
         app.open(wanted)
 
 
-def _back_or_quit(app: AppServices) -> None:
-    if len(app.screen_stack) > 1:
-        app.up()
 def _open_list(app: AppServices, name: str) -> None:
     """Open a list of objects above the screen in front."""
     app.open(list_screen(name))
 
 
+def _back_or_quit(app: AppServices) -> None:
+    if len(app.screen_stack) > 1:
+        app.up()
         return
     live = app.cluster.status.sight is not None
     ends = "The cluster is not affected" if live else "The simulation ends"
