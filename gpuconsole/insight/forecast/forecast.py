@@ -20,6 +20,7 @@ from gpuconsole.insight.data_gaps import in_sentences
 from gpuconsole.insight.forecast.estimates import RUNS
 from gpuconsole.insight.forecast.expected_start import Eta, expected_start_steps
 from gpuconsole.insight.index.demand import amount_of
+from gpuconsole.insight.pending.shortage import first_of
 from gpuconsole.insight.pending.why import AdmissionView, view_on
 from gpuconsole.insight.preemption.risk import EFFORT, HORIZON, WorkloadRisk, eviction_risk_steps
 from gpuconsole.model.clock import DAY, Time
@@ -431,18 +432,14 @@ def in_words(workload_forecast: WorkloadForecast) -> str:
     match workload_forecast.fate:
         case ForecastAction.ADMITTED:
             on = f" on {', '.join(workload_forecast.flavors)}" if workload_forecast.flavors else ""
-            made_room = f", after preempting {_names(workload_forecast.victims)}" if workload_forecast.victims else ""
+            made_room = f", after preempting {first_of(workload_forecast.victims)}" if workload_forecast.victims else ""
             return f"admitted in cycle {workload_forecast.cycle}{on}{made_room}"
         case ForecastAction.AFTER_VICTIMS:
-            return f"preempts {_names(workload_forecast.victims)}"
+            return f"preempts {first_of(workload_forecast.victims)}"
         case ForecastAction.PREEMPTED:
             return f"preempted by {workload_forecast.by} ({workload_forecast.rule})"
         case ForecastAction.WAITS:
             return f"pending: {workload_forecast.message}" if workload_forecast.message else "pending"
-
-
-def _names(workloads: Sequence[str]) -> str:
-    return ", ".join(workloads[:3]) + (f" and {len(workloads) - 3} more" if len(workloads) > 3 else "")
 
 
 def _waits(workload: Workload) -> bool:
