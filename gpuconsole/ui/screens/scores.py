@@ -1,21 +1,22 @@
 """Node scores screen: for one pod, the scheduler's filter result and plugin scores of each node, computed in a fork."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from textual import work
 from textual.app import ComposeResult
-from textual.worker import get_current_worker
 
 from gpuconsole.errors import ConsoleError
 from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
+from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.placement import NodeRow, ScoreColumn, ScoreTable
+from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Handlers
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
+from gpuconsole.ui.screens.background import LongAnswer
 from gpuconsole.ui.screens.base import ConsoleScreen, Subject
 from gpuconsole.ui.screens.node_actions import NodeActions
 from gpuconsole.ui.screens.objects import ObjectActions
@@ -132,11 +133,10 @@ UNKNOWN = ScoreTable(pod="", scheduler="", filters=(), plugins=(), rows=())
 
 
 class ScoresAnswer(NamedTuple):
-    """A computed score table, or the error, with its pod and time."""
+    """A computed score table with its time; no table if the scheduler does not score nodes."""
 
-    pod: Pod
     time: Time
-    answer: ScoreTable | ConsoleError | None
+    table: ScoreTable | None
 
 
 def candidates(snapshot: Snapshot, workload: Workload) -> list[Pod]:
@@ -165,6 +165,7 @@ class ScoresScreen(ConsoleScreen):
         self._pods = pods
         self._pod = pods[0]
         self._table = UNKNOWN
+        self._run = LongAnswer(self, self._steps, self._came, self._failed)
 
     def crumb(self) -> str:
         return "node scores"
@@ -181,7 +182,11 @@ class ScoresScreen(ConsoleScreen):
         yield Lines(id="about")
 
     def on_mount(self) -> None:
-        self._ask(self._pod)
+        self._run.start()
+
+    def show(self, snapshot: Snapshot) -> None:
+        if self._run.is_outdated:
+            self._run.start()
 
     @property
     def _grid(self) -> Grid[NodeRow]:
@@ -192,7 +197,7 @@ class ScoresScreen(ConsoleScreen):
         return Subject("nodes", row.node) if row is not None and row.node in self.snapshot.nodes else None
 
     def handlers(self) -> Handlers:
-        return {**super().handlers(), "app.refresh": lambda: self._ask(self._pod), "workload.scores": self._choose}
+        return {**super().handlers(), "app.refresh": self._run.start, "workload.scores": self._choose}
 
     def picked(self, row: object) -> None:
         self._show_about()
@@ -206,33 +211,31 @@ class ScoresScreen(ConsoleScreen):
 
     def _take(self, key: str) -> None:
         self._pod = next(pod for pod in self._pods if pod.key == key)
-        self._ask(self._pod)
+        self._run.start()
 
-    @work(thread=True, exclusive=True, group="scores")
-    def _ask(self, pod: Pod) -> None:
-        worker = get_current_worker()
+    def _steps(self, answers: AnalysisService) -> Iterator[Progress[ScoresAnswer]]:
         newest = self.console.snapshot
-        pod = newest.pods.get(pod.key) or pod
-        answer: ScoreTable | ConsoleError | None
-        try:
-            answer = self.console.answers.scores(pod)
-        except ConsoleError as error:
-            answer = error
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._came, ScoresAnswer(pod, newest.time, answer))
+        table = answers.scores(newest.pods.get(self._pod.key) or self._pod)
+        yield Progress(answer=ScoresAnswer(newest.time, table), last=True)
 
-    def _came(self, asked: ScoresAnswer) -> None:
-        if not self.stands:
-            return
+    def _failed(self, error: ConsoleError) -> None:
+        self._show_status(notice(PaneState.FAILED, str(error)), self.console.snapshot.time)
+        self._grid.say(PaneState.EMPTY, str(error))
+
+    def _show_status(self, text: Painted, time: Time) -> None:
         status = self.query_one("#summary", StatusLine)
-        status.right = ((f"as of {fmt.clock(asked.time)} ", "dim"),)
-        if not isinstance(asked.answer, ScoreTable):
-            words = str(asked.answer) if asked.answer is not None else "this scheduler does not score nodes"
-            status.left = notice(PaneState.FAILED if asked.answer is not None else PaneState.EMPTY, words)
+        status.left, status.right = text, ((f"as of {fmt.clock(time)} ", "dim"),)
+
+    def _came(self, progress: Progress[ScoresAnswer]) -> None:
+        found = progress.answer
+        assert found is not None
+        if found.table is None:
+            words = "this scheduler does not score nodes"
+            self._show_status(notice(PaneState.EMPTY, words), found.time)
             self._grid.say(PaneState.EMPTY, words)
             return
-        self._table = asked.answer
-        status.left = summary(self._table)
+        self._table = found.table
+        self._show_status(summary(self._table), found.time)
         self._grid.columns = score_columns(self._table)
         self._grid.show(best_first(self._table.rows))
         self._show_about()
