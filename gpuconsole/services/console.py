@@ -549,6 +549,23 @@ class Console:
             return found if self._past is None else tuple(line for line in found if line.time <= self.snapshot.time)
         return tuple(line for line in self.snapshot.recent if workload in (line.workload, line.by))
 
+    def events(self, since: Time, until: Time, kinds: Sequence[HistoryEventKind]) -> list[HistoryEvent]:
+        """History events of these kinds in [since, until), oldest first; only recent ones without a stored history.
+
+        Raises HistoryError.
+        """
+        lines: Iterable[HistoryEvent] = self.snapshot.recent
+        until = min(until, self.snapshot.time + 1)
+        stored: list[HistoryEvent] = []
+        if self._recorder is not None:
+            # Lines that are written meanwhile are in both.
+            lines = self._recorder.unflushed().values()
+            with reading(self._recorder.path) as db:
+                stored = list(queries.events(db, self._recorder.recording, since, until, kinds))
+        known = {(line.time, line.what, line.workload, line.by) for line in stored}
+        fresh = [line for line in lines if line.what in kinds and since <= line.time < until]
+        return stored + [line for line in fresh if (line.time, line.what, line.workload, line.by) not in known]
+
     def cost_hours(self, since: Time, until: Time) -> list[CostHour]:
         """Recorded costs of the hours that overlap a window; empty without a stored history. Raises HistoryError."""
         return self._recorded_costs(queries.cost_hours, since, until)

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpuconsole.services.console import Console
+from tests.support.console_clusters import HOSTILE, history, org_cohort, recorded
 from tests.support.console_stage import Stage, staged
 from tests.support.recorded_histories import RecordedConsole
 
@@ -50,3 +52,39 @@ async def test_any_series_is_plotted_in_a_window_that_zooms_and_pans(console: Co
         await stage.press("end", "up", "enter")
         assert "─ GPU type " in stage.text
         assert "█ allocated" in stage.text
+
+
+async def test_preemptions_waits_and_gpus_are_charts_with_their_numbers_below(console: Console, tmp_path: Path) -> None:
+    async with staged(console, (160, 50)) as stage:
+        await stage.press("I", "m")
+        assert "─ Preemptions: victim queue ← preemptor queue, last hour ─" in stage.text
+        assert "No preemptions in this window." in stage.text
+        assert "PREEMPTOR QUEUE" in stage.text
+        await stage.press("I", "w")
+        assert stage.app.way == ["dashboard", "waits"], "a chart replaces another"
+        assert "█ all queues P50" in stage.text
+        await stage.press("down")
+        assert "─ cq-" in stage.line("█ all queues"), "the selected queue is a line over the area"
+        await command(stage, f"export {tmp_path}/waits.csv")
+        assert (tmp_path / "waits.csv").read_text().splitlines()[0].startswith("queue,admitted,p50_seconds")
+        await stage.press("I", "g")
+        assert "GPUs by workload, last hour" in stage.text
+        assert "█" in stage.line("▌")
+        await stage.press("B")
+        assert "GPUs by queue, last hour" in stage.text
+        assert "cq-" in stage.line("▌")
+        await stage.press("enter")
+        assert stage.app.view == "queues"
+
+
+@pytest.mark.parametrize("chart", ["plot", "matrix", "waits", "gantt"])
+async def test_charts_need_no_history_and_little_room(chart: str) -> None:
+    hostile = [replace(line, queue=HOSTILE[place % len(HOSTILE)]) for place, line in enumerate(history())]
+    async with staged(recorded(org_cohort(), hostile), (80, 24)) as stage:
+        await command(stage, chart)
+        assert stage.app.way == ["dashboard", chart]
+        assert "failed" not in stage.text
+        assert all(line.isprintable() for line in stage.lines)
+        assert chart != "matrix" or "victim ↓   by →" in stage.text
+        await stage.press("plus", "left", "right", "minus")
+        assert stage.app.way == ["dashboard", chart]

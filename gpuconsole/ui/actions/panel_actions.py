@@ -24,6 +24,9 @@ def _chart(id: str, key: str, label: str, help: str, *aliases: str, argument: st
 
 CHARTS: tuple[Action, ...] = (
     _chart("plot", "p", "plot", "Plot a recorded series: GPUs, waits, cost.", "plot", argument="[series]"),
+    _chart("matrix", "m", "preemption matrix", "Show preemptions by victim queue and preemptor queue.", "matrix"),
+    _chart("waits", "w", "wait distribution", "Show the distribution of waits until admission, by queue.", "waits"),
+    _chart("gantt", "g", "Gantt chart", "Show GPUs over time by workload, queue or namespace.", "gantt"),
     Action(
         id="chart.earlier",
         keys=("left",),

@@ -5,27 +5,47 @@ and filtered as all tables are.
 """
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from functools import partial
+from math import log
 from statistics import fmean
 from typing import Any, Generic, NamedTuple, TypeVar
+from zlib import crc32
 
+from rich.cells import cell_len, set_cell_size
 from textual.app import ComposeResult
 from textual.reactive import reactive
 
 from gpuconsole.errors import ConsoleError
+from gpuconsole.insight.history_charts import (
+    ALLOCATING,
+    Allocation,
+    PreemptionMatrix,
+    QueuePair,
+    WaitDistribution,
+    allocations,
+    gpus_over_time,
+    preemption_matrix,
+    wait_distributions,
+)
+from gpuconsole.insight.preemption.history import rows
 from gpuconsole.insight.series import GpuSample, QueueSample, Samples, SeriesKind
-from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Time, next_multiple
+from gpuconsole.model.clock import DAY, HOUR, MINUTE, SECOND, Span, Time, in_seconds, next_multiple, quantile
+from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.text import clean
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action, Handlers
-from gpuconsole.ui.paint import Cell
+from gpuconsole.ui.names import called
+from gpuconsole.ui.paint import GLYPHS, Cell, Painted, plain
 from gpuconsole.ui.screens.background import SnapshotWorker, read_samples
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.dialogs import ChoiceOption
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.painter import DrawnLines, PaneState
+from gpuconsole.ui.widgets.painter import DrawnLines, Lines, PaneState
 from gpuconsole.ui.widgets.trends import (
     WHOLE_CLUSTER,
     WINDOWS,
@@ -36,6 +56,8 @@ from gpuconsole.ui.widgets.trends import (
     TrendWindow,
     bin_samples,
     chart,
+    curve,
+    merged,
     time_axis,
     trend_charts,
     trend_of,
@@ -403,7 +425,419 @@ class SeriesScreen(ChartScreen[Plotted]):
         self.dialogs.choose("Plot", options, take, self._choice.title)
 
 
-SCREENS: dict[str, Callable[[], ChartScreen[Any]]] = {"plot": SeriesScreen}
+# Preemptions by queue
+
+
+SHADES = " ·░▒▓█"
+"""Shades of a heat map, from no preemption to the most of any pair."""
+CELL, LABEL = 9, 20
+"""Widths of a column of the heat map, and of its row names."""
+PAIRS: tuple[Column[QueuePair], ...] = (
+    Column(
+        "VICTIM QUEUE", lambda row: row.victim or NO_QUEUE, id="name", width=20, flex=1, sort=lambda row: row.victim
+    ),
+    Column("PREEMPTOR QUEUE", lambda row: row.by or NO_QUEUE, id="by", width=20, flex=1, sort=lambda row: row.by),
+    Column(
+        "PREEMPTIONS",
+        lambda row: f"{row.times:,}",
+        id="usage",
+        width=11,
+        align="right",
+        sort=lambda row: row.times,
+        down=True,
+        number=lambda row: row.times,
+    ),
+    Column(
+        "LOST",
+        lambda row: f"{row.lost_gpu_hours:,.1f} GPU-h",
+        width=13,
+        align="right",
+        sort=lambda row: row.lost_gpu_hours,
+        down=True,
+        name="lost",
+        number=lambda row: row.lost_gpu_hours,
+        unit="gpu_hours",
+    ),
+    Column(
+        "COST",
+        lambda row: fmt.money(row.cost),
+        width=10,
+        align="right",
+        sort=lambda row: row.cost,
+        down=True,
+        number=lambda row: row.cost,
+        unit="usd",
+    ),
+)
+NO_QUEUE = "(no queue)"
+MOST = 500
+"""Number of preemptions that are read."""
+
+
+class MatrixScreen(ChartScreen[PreemptionMatrix]):
+    """Preemptions by queue of the victim and queue of the preemptor, as a heat map."""
+
+    NAME = "matrix"
+    TITLE_OF_CHART = "Preemptions: victim queue ← preemptor queue"
+    COLUMNS = PAIRS
+
+    def read(self, snapshot: Snapshot, begin: Time, end: Time) -> PreemptionMatrix:
+        return preemption_matrix(row for row in rows(self.console.preemptions(MOST)) if begin <= row.time < end)
+
+    def rows_of(self, data: PreemptionMatrix) -> Sequence[QueuePair]:
+        return data.pairs
+
+    def key_of(self, row: QueuePair) -> str:
+        return f"{row.victim} {row.by}"
+
+    def fill(self, data: PreemptionMatrix) -> None:
+        super().fill(data)
+        self.query_one(ChartView).styles.height = max(6, min(len(data.queues) + 4, self.size.height * 2 // 3))
+
+    def draw_chart(self, data: PreemptionMatrix, width: int, height: int) -> tuple[Cell, ...]:
+        return matrix_lines(data, width, height)
+
+    def handlers(self) -> Handlers:
+        return {**super().handlers(), "object.open": self._open}
+
+    def _open(self) -> None:
+        row = self.grid.current if self.grid is not None else None
+        if isinstance(row, QueuePair):
+            self.console_app.go("preemptions", filtered=f"-f {row.victim}" if row.victim else "")
+
+
+def matrix_lines(data: PreemptionMatrix, width: int, height: int) -> tuple[Cell, ...]:
+    """Draw a heat map: a line for each queue of victims, a column for each queue of preemptors."""
+    queues, counts = data.queues, data.counts
+    if not queues:
+        return ((("No preemptions in this window.", "dim"),),)
+    shown = queues[: max(1, min((width - LABEL) // CELL, height - 2))]
+    top = max(counts.values())
+    head = "".join(f"{_short(name, CELL - 1):>{CELL}}" for name in shown)
+    lines: list[Cell] = [((f"{'victim ↓   by →':<{LABEL}}", "dim"), (head, "title"))]
+    for victim in shown:
+        cells: list[tuple[str, str]] = [(f"{_short(victim, LABEL - 1):<{LABEL}}", "title")]
+        for by in shown:
+            times = counts.get((victim, by), 0)
+            shade = SHADES[-(-times * (len(SHADES) - 1) // top)] * 3
+            cells.append(
+                (f" {shade}{f'{times:,}' if times else fmt.NOTHING:>{CELL - 4}}", "victim" if times else "dim")
+            )
+        lines.append(tuple(cells))
+    if len(shown) < len(queues):
+        lines.append(((f"and {len(queues) - len(shown):,} more queues in the table", "dim"),))
+    return tuple(lines)
+
+
+def _short(name: str, width: int) -> str:
+    name = clean(name) or NO_QUEUE
+    return name if cell_len(name) <= width else set_cell_size(name, width - 1) + "…"
+
+
+# Waits
+
+
+QUANTILES = (("P50", 0.5), ("P90", 0.9), ("P95", 0.95), ("P99", 0.99), ("LONGEST", 1.0))
+TICKS = (1, 10, 60, 600, 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
+"""Seconds that the axis of waits names."""
+
+
+def _quantile(title: str, part: float) -> Column[WaitDistribution]:
+    def value(row: WaitDistribution) -> float:
+        return in_seconds(quantile(row.waits, part)) or 0.0
+
+    return Column(
+        title,
+        lambda row: _seconds(value(row)),
+        width=9,
+        align="right",
+        sort=value,
+        down=True,
+        number=value,
+        unit="seconds",
+    )
+
+
+WAITS: tuple[Column[WaitDistribution], ...] = (
+    Column("QUEUE", lambda row: row.queue or "all queues", id="name", width=20, flex=1, sort=lambda row: row.queue),
+    Column(
+        "ADMITTED",
+        lambda row: f"{len(row.waits):,}",
+        id="usage",
+        width=9,
+        align="right",
+        sort=lambda row: len(row.waits),
+        down=True,
+        number=lambda row: len(row.waits),
+    ),
+    *(_quantile(title, part) for title, part in QUANTILES),
+)
+Distributions = tuple[WaitDistribution, ...]
+
+
+class WaitsScreen(ChartScreen[Distributions]):
+    """Cumulative distribution of the waits of admitted workloads."""
+
+    NAME = "waits"
+    TITLE_OF_CHART = "Waits until admission"
+    COLUMNS = WAITS
+
+    def read(self, snapshot: Snapshot, begin: Time, end: Time) -> Distributions:
+        return wait_distributions(self.console.events(begin, end, (HistoryEventKind.ADMITTED,)))
+
+    def rows_of(self, data: Distributions) -> Sequence[WaitDistribution]:
+        return data if data[0].waits else ()
+
+    def key_of(self, row: WaitDistribution) -> str:
+        return row.queue
+
+    def picked(self, row: Any) -> None:
+        if self.data is not None:
+            # A new function, as the same one with the same data would not be drawn again.
+            self.query_one(ChartView).shown = self.data, partial(self.draw_chart)
+
+    def draw_chart(self, data: Distributions, width: int, height: int) -> tuple[Cell, ...]:
+        row = self.query_one(Grid).current
+        picked = row if isinstance(row, WaitDistribution) and row.queue else None
+        return waits_lines(data[0], picked, width, height)
+
+
+def waits_lines(every: WaitDistribution, picked: WaitDistribution | None, width: int, height: int) -> tuple[Cell, ...]:
+    """Draw the percentage of workloads that waited at most so long, over a logarithmic axis of waits.
+
+    All queues are an area, and one queue is a line over it.
+    """
+    if not every.waits:
+        return ((("No admissions in this window.", "dim"),),)
+    longest = max(2.0, every.waits[-1] / SECOND)
+
+    def wait_at(column: int, columns: int) -> Span:
+        part: float = longest ** (column / max(1, columns - 1))
+        return round(part * SECOND)
+
+    def curve_of(one: WaitDistribution, role: str, style: CurveStyle) -> ChartCurve:
+        values = tuple(100 * one.fraction(wait_at(column, width)) for column in range(width))
+        median, most = (_seconds(in_seconds(quantile(one.waits, part))) for part in (0.5, 0.95))
+        newest = f"P50 {median}, P95 {most}"
+        return ChartCurve(label=one.queue or "all queues", role=role, values=values, style=style, newest=newest)
+
+    def axis(columns: int) -> Painted:
+        marks = ["─"] * columns
+        for tick in TICKS:
+            if tick > longest:
+                break
+            said = fmt.age(tick * SECOND).removesuffix("00s").removesuffix("00m").removesuffix("0h")
+            at = round(log(tick) / log(longest) * (columns - 1))
+            at = min(at, columns - len(said))
+            if all(mark == "─" for mark in marks[max(0, at - 1) : at + len(said) + 1]):
+                marks[at : at + len(said)] = said
+        return (("".join(marks), "dim"),)
+
+    curves = [curve_of(every, "own", CurveStyle.AREA)]
+    if picked is not None:
+        curves.append(curve_of(picked, "strong", CurveStyle.LINE))
+    return chart(curves, axis, width, height, lambda value: f"{value:.0f}%")
+
+
+# GPUs over time by owner
+
+
+class GanttBy(StrEnum):
+    """What the rows of the Gantt chart are."""
+
+    WORKLOAD = "workload"
+    QUEUE = "queue"
+    NAMESPACE = "namespace"
+
+    @property
+    def next(self) -> "GanttBy":
+        return list(GanttBy)[(list(GanttBy).index(self) + 1) % len(GanttBy)]
+
+
+class GanttRow(NamedTuple):
+    """GPUs of one owner over time."""
+
+    owner: str
+    queue: str
+    parts: tuple[Allocation, ...]
+    begin: Time
+    """Start of the window."""
+    end: Time
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU time in the window, in hours."""
+        return sum(one.gpus * (one.end - one.begin) for one in self.parts) / HOUR
+
+    @property
+    def gpus(self) -> int:
+        """GPUs at the end of the window."""
+        return sum(one.gpus for one in self.parts if one.outcome is None)
+
+    @property
+    def evictions(self) -> int:
+        return sum(one.outcome is HistoryEventKind.EVICTED for one in self.parts)
+
+
+def gantt_rows(found: Sequence[Allocation], by: GanttBy, begin: Time, end: Time) -> list[GanttRow]:
+    """Group allocations by owner; the owners in the order of their first GPUs."""
+    owners: dict[str, list[Allocation]] = {}
+    for one in found:
+        match by:
+            case GanttBy.WORKLOAD:
+                owner = one.workload
+            case GanttBy.QUEUE:
+                owner = one.queue or NO_QUEUE
+            case GanttBy.NAMESPACE:
+                owner = one.workload.split("/")[-2] if "/" in one.workload else one.workload
+        owners.setdefault(owner, []).append(one)
+    return [GanttRow(owner, parts[0].queue, tuple(parts), begin, end) for owner, parts in owners.items()]
+
+
+def gantt_bar(row: GanttRow, width: int) -> Painted:
+    """Draw the GPUs of an owner over time, relative to the most that it had; ✖ marks evictions."""
+    values = gpus_over_time(row.parts, row.begin, row.end, width)
+    # One workload has its GPUs or not: a cell in which it has them for a part of the time is full.
+    is_one = len({one.workload for one in row.parts}) == 1
+    top = 0.0 if is_one else max(values, default=0.0)
+    cells = [" " if value <= 0 else curve((value,), top or value) for value in values]
+    roles = ["series-1" if len({one.queue for one in row.parts}) > 1 else _series(row.queue)] * width
+    for one in row.parts:
+        if one.outcome is HistoryEventKind.EVICTED:
+            at = min(width - 1, (one.end - row.begin) * width // (row.end - row.begin))
+            cells[at], roles[at] = GLYPHS["victim"], "victim"
+    return merged(list(zip(cells, roles, strict=True)))
+
+
+def _series(queue: str) -> str:
+    """The colour of a queue, the same in every window."""
+    return f"series-{crc32(queue.encode()) % 8 + 1}"
+
+
+BAR_LEAST, BESIDE = 20, 66
+"""Least width of the bars, and width of the other columns."""
+
+
+def gantt_columns(by: GanttBy, begin: Time, end: Time, width: int) -> tuple[Column[GanttRow], ...]:
+    """Return the columns for a screen of this width; the head of the bars is the axis."""
+    room = max(BAR_LEAST, width - BESIDE)
+    axis = plain(time_axis(begin, end, room))
+    return (
+        Column(
+            by.value.upper(),
+            lambda row: called(row.owner),
+            id="name",
+            width=22,
+            flex=1,
+            sort=lambda row: row.owner,
+            name=by.value,
+        ),
+        Column("QUEUE", lambda row: ((row.queue, "dim"),), width=12, rank=1, sort=lambda row: row.queue),
+        Column(
+            "GPUs",
+            lambda row: f"{row.gpus:,}" if row.gpus else fmt.NOTHING,
+            id="usage",
+            width=5,
+            align="right",
+            sort=lambda row: row.gpus,
+            down=True,
+            number=lambda row: row.gpus,
+        ),
+        Column(
+            "GPU-h",
+            lambda row: f"{row.gpu_hours:,.1f}",
+            width=8,
+            align="right",
+            sort=lambda row: row.gpu_hours,
+            down=True,
+            name="gpu_hours",
+            number=lambda row: row.gpu_hours,
+        ),
+        Column(
+            "✖",
+            lambda row: ((f"{row.evictions}", "victim"),) if row.evictions else "",
+            width=3,
+            align="right",
+            sort=lambda row: row.evictions,
+            down=True,
+            name="evictions",
+            number=lambda row: row.evictions,
+        ),
+        Column(axis, lambda row: gantt_bar(row, room), width=room, name="gpus_over_time"),
+    )
+
+
+Allocations = tuple[Sequence[Allocation], Time, Time]
+"""The allocations of a window, and its begin and end."""
+
+
+class GanttScreen(ChartScreen[Allocations]):
+    """GPUs over time by workload, queue or namespace."""
+
+    NAME = "gantt"
+    TITLE_OF_CHART = "GPUs by owner"
+    DRAWN = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by = GanttBy.WORKLOAD
+
+    def body(self) -> ComposeResult:
+        yield Lines(id="said")
+        yield from super().body()
+
+    def read(self, snapshot: Snapshot, begin: Time, end: Time) -> Allocations:
+        events = self.console.events(begin, end, ALLOCATING)
+        return allocations(events, snapshot, begin, min(end, snapshot.time)), begin, end
+
+    def fill(self, data: Allocations) -> None:
+        found, begin, end = data
+        grid = self.query_one(Grid)
+        grid.columns = gantt_columns(self._by, begin, end, self.size.width)
+        lines = f" GPUs by {self._by.value}, {self.window_text()}"
+        self.query_one("#said", Lines).lines = (((lines, "title"), ("  ✖ eviction", "victim")),)
+        grid.show(gantt_rows(found, self._by, begin, end))
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        if self.data is not None:
+            self.fill(self.data)
+
+    def key_of(self, row: GanttRow) -> str:
+        return row.owner
+
+    def handlers(self) -> Handlers:
+        return {**super().handlers(), "chart.series": self._group, "object.open": self._open}
+
+    def refusal(self, action: Action) -> str:
+        if action.id == "object.open" and self.grid is not None and self.grid.current is None:
+            return "nothing is selected"
+        return super().refusal(action)
+
+    def _group(self) -> None:
+        self._by = self._by.next
+        if self.data is not None:
+            self.fill(self.data)
+
+    def _open(self) -> None:
+        row = self.grid.current if self.grid is not None else None
+        if not isinstance(row, GanttRow):
+            return
+        match self._by:
+            case GanttBy.WORKLOAD:
+                self.console_app.go("workloads", at=row.owner)
+            case GanttBy.QUEUE:
+                self.console_app.go("queues", at=row.owner)
+            case GanttBy.NAMESPACE:
+                self.console_app.go("workloads", filtered=f"^{re.escape(row.owner)}/")
+
+
+SCREENS: dict[str, Callable[[], ChartScreen[Any]]] = {
+    "plot": SeriesScreen,
+    "matrix": MatrixScreen,
+    "waits": WaitsScreen,
+    "gantt": GanttScreen,
+}
 """Name of a chart, as in the action `answer.NAME` → its screen."""
 
 

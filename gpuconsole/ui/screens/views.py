@@ -26,7 +26,7 @@ _SCREENS = {
     "history": "HistoryScreen",
 }
 """Name of view and module → class of the screen."""
-CHARTS = ("plot",)
+CHARTS = ("plot", "matrix", "waits", "gantt")
 """Names of the charts in `screens.plots`."""
 ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills", "shadow", "alerts", *CHARTS)
 """Names of the reports in `screens.answers`, and of charts; the action `answer.NAME` opens one."""

@@ -239,7 +239,7 @@ def chart(
     for one in curves:
         _draw(canvas, one, top)
     lines = [
-        ((f"{said:>{left}}", "dim"), ("┤" if said else "│", "dim"), *_merged(row))
+        ((f"{said:>{left}}", "dim"), ("┤" if said else "│", "dim"), *merged(row))
         for said, row in zip(scale, canvas, strict=True)
     ]
     return (named, *lines, ((f"{label(0.0):>{left}}", "dim"), ("┼", "dim"), *axis(columns)))
@@ -273,8 +273,8 @@ def _draw(canvas: _Canvas, one: ChartCurve, top: float) -> None:
             canvas[rows - 1 - full][column] = (LEVELS[part - 1], one.role)
 
 
-def _merged(pieces: Sequence[Piece]) -> Painted:
-    """Neighbours of one role as one piece."""
+def merged(pieces: Sequence[Piece]) -> Painted:
+    """Join neighbours of one role to one piece."""
     return tuple(("".join(text for text, _ in run), role) for role, run in groupby(pieces, lambda piece: piece[1]))
 
 
