@@ -1,6 +1,7 @@
 """Timeline of one workload, from its conditions and history lines, and history lines folded by repetition."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -181,6 +182,50 @@ def _with_spans(moments: Sequence[Moment]) -> list[Moment]:
         spanned.append(replace(moment, after=moment.time - before))
         before = moment.time
     return spanned
+
+
+class LifePhase(StrEnum):
+    """What a workload is in, between two steps of its timeline."""
+
+    PENDING = "pending"
+    RESERVED = "quota reserved"
+    ADMITTED = "admitted"
+    RUNNING = "running"
+    EVICTED = "evicted"
+
+
+_PHASE_AFTER: Mapping[str, LifePhase | None] = {
+    "submitted": LifePhase.PENDING,
+    "pending": LifePhase.PENDING,
+    "requeued": LifePhase.PENDING,
+    "quota reserved": LifePhase.RESERVED,
+    "admitted": LifePhase.ADMITTED,
+    "all pods run": LifePhase.RUNNING,
+    "running": LifePhase.RUNNING,
+    "preempted": LifePhase.EVICTED,
+    "evicted": LifePhase.EVICTED,
+    "finished": None,
+    "failed": None,
+    "deleted": None,
+}
+"""Title of a step → the phase that begins with it; None ends the workload, and other steps change nothing."""
+
+
+def phases(moments: Sequence[Moment], now: Time) -> list[tuple[LifePhase, Span]]:
+    """Return the phases of a workload with their lengths, in order; the last one lasts until now, or until its end."""
+    found: list[tuple[LifePhase, Span]] = []
+    current: LifePhase | None = None
+    begin = now
+    for moment in moments:
+        following = _PHASE_AFTER.get(moment.title, current)
+        if following is current:
+            continue
+        if current is not None:
+            found.append((current, moment.time - begin))
+        current, begin = following, moment.time
+    if current is not None:
+        found.append((current, max(0, now - begin)))
+    return [(phase, span) for phase, span in found if span > 0]
 
 
 WITHIN: Span = 10 * MINUTE
