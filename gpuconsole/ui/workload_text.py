@@ -3,7 +3,8 @@
 For a pending workload also the admission attempt, and the changes that would unblock it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gpuconsole.insight.cost.report import JobCost, cost_at_end
@@ -17,7 +18,7 @@ from gpuconsole.insight.pending.shortage import room_lines
 from gpuconsole.insight.pending.why import PLACES, Tried, flavor_lines, suggestion_texts
 from gpuconsole.insight.preemption.risk import WorkloadRisk
 from gpuconsole.insight.tables import counted
-from gpuconsole.insight.timeline import Moment
+from gpuconsole.insight.timeline import LifePhase, Moment, phases
 from gpuconsole.insight.unblock.search import Suggestion
 from gpuconsole.model.clock import DAY, Time, format_span
 from gpuconsole.model.cluster import Pod, PodPhase
@@ -29,8 +30,9 @@ from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.describe import events
 from gpuconsole.ui.names import called, named
-from gpuconsole.ui.paint import GLYPHS, Cell, Painted, painted
+from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join, painted
 from gpuconsole.ui.table_model import Column
+from gpuconsole.ui.widgets.painter import share
 from gpuconsole.ui.widgets.textpane import BLANK, Pick, field, heading, text_line
 from gpuconsole.ui.workload_table import WorkloadRow, make_row, phase_cell
 
@@ -51,6 +53,36 @@ LOOKS: dict[HistoryEventKind, tuple[str, str]] = {
     HistoryEventKind.COMMAND_REFUSED: (GLYPHS["fault"], "fault"),
 }
 """Kind of a timeline event → its glyph and role; other kinds are a dim dot."""
+
+
+PHASES: Mapping[LifePhase, tuple[str, str]] = {
+    LifePhase.PENDING: ("░", "pending"),
+    LifePhase.RESERVED: ("▒", "held"),
+    LifePhase.ADMITTED: ("▓", "lent"),
+    LifePhase.RUNNING: ("█", "running"),
+    LifePhase.EVICTED: (GLYPHS["victim"], "victim"),
+}
+"""Phase of a workload → its glyph and role in the bar."""
+BAR = 60
+"""Width of the bar."""
+
+
+def phase_lines(moments: Sequence[Moment], now: Time) -> list[Painted]:
+    """A bar of the phases of a workload, each at least a cell, and the total time in each; empty without phases."""
+    found = phases(moments, now)
+    if not found:
+        return []
+    cells = share(BAR, tuple(span for _, span in found))
+    bar = [(PHASES[phase][0] * cell, PHASES[phase][1]) for (phase, _), cell in zip(found, cells, strict=True) if cell]
+    totals: Counter[LifePhase] = Counter()
+    for phase, span in found:
+        totals[phase] += span
+    legend = [
+        ((f"{glyph} {one} ", role), (fmt.age(totals[one]), ""))
+        for one, (glyph, role) in PHASES.items()
+        if one in totals
+    ]
+    return [text_line(" ", *bar), text_line(" ", *join(legend))]
 
 
 def timeline_lines(moments: Iterable[Moment]) -> list[Painted]:
@@ -340,7 +372,7 @@ def why_lines(
         lines += _admission(facts.workload)
     if ahead is not None:
         lines += ahead_lines(ahead, facts.now)
-    return [*lines, BLANK, heading("TIMELINE"), *timeline_lines(facts.life)]
+    return [*lines, BLANK, heading("TIMELINE"), *phase_lines(facts.life, facts.now), *timeline_lines(facts.life)]
 
 
 def _holders(found: PendingExplanation, now: Time) -> list[Painted]:
