@@ -134,6 +134,17 @@ class AlertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Show a desktop notification by notify-send when an alert begins to fire."""
 
 
+class ColumnSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A column that a table shows in addition."""
+
+    name: str
+    """Its head, which is also its name in filters."""
+    path: str
+    """Field of the object: `metadata.labels.team`, `spec.priority`."""
+    width: Annotated[int, Meta(ge=3, le=80)] = 12
+    """In terminal cells."""
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of the console."""
 
@@ -157,6 +168,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Allow changes of a live cluster while the audit of changes (in the history) cannot be written."""
     worker: bool = True
     """Compute what-ifs in a separate process."""
+    columns: Mapping[str, tuple[ColumnSettings, ...]] = {}
+    """Columns that tables show in addition, by table: `workloads` or `nodes`."""
     simulation: SimulationSettings = SimulationSettings()
     live: LiveSettings = LiveSettings()
     cost: CostSettings = CostSettings()

@@ -314,6 +314,8 @@ def preferences(settings: Config) -> "Preferences":
         user_themes=config_file(os.environ).parent / "themes",
         ascii=settings.glyphs == "ascii" or (settings.glyphs == "auto" and not is_utf8(os.environ)),
         layout_file=settings.state / "dashboard.json",
+        tables_file=settings.state / "tables.json",
+        columns=settings.columns,
         reduced_motion=settings.motion == "reduced",
         keymap=read_keymap(settings),
     )

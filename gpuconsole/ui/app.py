@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from textual.screen import Screen
 from textual.theme import Theme
 
 from gpuconsole import assets
+from gpuconsole.config import ColumnSettings
 from gpuconsole.insight.tables import counted
 from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import Handler
@@ -29,6 +30,7 @@ from gpuconsole.ui.screens.base import ConsoleScreen, Contexts
 from gpuconsole.ui.screens.global_actions import handlers, run_command_line
 from gpuconsole.ui.screens.time_travel import TimeTravelControl
 from gpuconsole.ui.screens.views import VIEWS, load
+from gpuconsole.ui.table_layouts import TableLayouts
 from gpuconsole.ui.textual_patches import TunedApp
 from gpuconsole.ui.theme import DEFAULT, UserThemes, in_order, load_themes
 from gpuconsole.ui.widgets.command_line import CommandLineRead
@@ -75,6 +77,10 @@ class Preferences(Struct, frozen=True, kw_only=True):
     """Draw glyphs and borders with ASCII characters."""
     layout_file: Path | None = None
     """File that remembers the panels of the dashboard; None to forget them."""
+    tables_file: Path | None = None
+    """File that remembers columns and saved views; None to forget them."""
+    columns: Mapping[str, tuple[ColumnSettings, ...]] = {}
+    """Columns that tables show in addition."""
     reduced_motion: bool = False
     """Draw nothing that moves by itself: scrolling jumps, and nothing fades or spins."""
     keymap: keymaps.Keymap = keymaps.DEFAULT
@@ -137,6 +143,8 @@ class ConsoleApp(TunedApp):
         self._interrupted = -TWICE
         preferences = preferences or Preferences()
         self.layout_file = preferences.layout_file
+        self.tables = TableLayouts(preferences.tables_file)
+        self.custom_columns = preferences.columns
         for theme in self.themes:
             self.register_theme(theme)
         self._user_themes = UserThemes(preferences.user_themes) if preferences.user_themes is not None else None

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, Generic, Literal, TypeVar
 
+from msgspec import Struct
+
 from gpuconsole.insight.tables import MISSING, Table, TableColumn, Valued, field_name, number_in
 from gpuconsole.insight.tables import Cell as TableCell
 from gpuconsole.model.devices import WHOLE_GPU
@@ -58,12 +60,19 @@ class Column(Generic[T]):
     """Unit of `number` where the text shows another, such as `seconds`."""
     aliases: tuple[str, ...] = ()
     """Other names of the field in filters."""
+    hidden: bool = False
+    """Shown only where the operator chose it; filters know it anyway."""
 
     @property
     def field(self) -> str:
         """Its name in filters: short words of its head."""
         name = self.name or field_name(self.title)
         return name if len(name) > 1 else self.id.replace("-", "_")
+
+    @property
+    def identity(self) -> str:
+        """What distinguishes it from the other columns of its table, whose objects may be made anew."""
+        return self.field or self.title
 
 
 WITH_UNITS = 7
@@ -75,6 +84,49 @@ def with_room_for_units(columns: Sequence[Column[T]], units: Iterable[str]) -> t
     if all(unit == WHOLE_GPU.noun for unit in units):
         return tuple(columns)
     return tuple(replace(one, width=max(WITH_UNITS, one.width)) if one.id == "usage" else one for one in columns)
+
+
+class ColumnChoice(Struct, frozen=True, omit_defaults=True):
+    """What the operator chose about a column."""
+
+    column: str
+    """Its identity."""
+    width: int = 0
+    """In terminal cells; 0 for the width that the console gives it."""
+    hidden: bool = False
+
+
+NARROWEST, WIDEST = 3, 80
+"""Widths that the operator may give a column."""
+
+
+def chosen_columns(columns: Sequence[Column[T]], choices: Sequence[ColumnChoice]) -> tuple[Column[T], ...]:
+    """Return the columns to show, in their order and with their widths; those of no choice come last.
+
+    A narrow screen drops the last of the chosen ones first.
+    """
+    if not choices:
+        return tuple(column for column in columns if not column.hidden)
+    known = {column.identity: column for column in columns}
+    shown: list[Column[T]] = []
+    for choice in choices:
+        column = known.pop(choice.column, None)
+        if column is None or choice.hidden:
+            continue
+        if choice.width:
+            width = max(NARROWEST, min(WIDEST, choice.width))
+            column = replace(column, width=width, flex=0)
+        shown.append(replace(column, rank=len(shown)))
+    shown += (column for column in known.values() if not column.hidden)
+    return tuple(shown)
+
+
+def choices_of(columns: Sequence[Column[T]], choices: Sequence[ColumnChoice]) -> list[ColumnChoice]:
+    """Return a choice for each column, in the order shown: those made, and what the console chooses for the others."""
+    known = {column.identity: column for column in columns}
+    made = [choice for choice in choices if choice.column in known]
+    named = {choice.column for choice in made}
+    return [*made, *(ColumnChoice(id, hidden=one.hidden) for id, one in known.items() if id not in named)]
 
 
 Layout = tuple[tuple[Column[T], int], ...]
@@ -354,9 +406,9 @@ class Rows(Generic[T]):
 
     def sort_by(self, column: Column[T]) -> None:
         """Sort by a column; a second call reverses the order, a third one drops it."""
-        if self.sorting is None or self.sorting[0] is not column:
+        if self.sorting is None or self.sorting[0].identity != column.identity:
             self.sorting = (column, column.down)
-        elif self.sorting[1] is column.down:
+        elif self.sorting[1] == column.down:
             self.sorting = (column, not column.down)
         else:
             self.sorting = None

@@ -431,5 +431,13 @@ def columns(newest: Callable[[], Listing]) -> tuple[Column[WorkloadRow], ...]:
             unit="percent",
         ),
         Column("KIND", lambda row: row.kind, id="kind", width=8, sort=lambda row: row.kind, rank=6),
+        Column(
+            "NAMESPACE",
+            lambda row: row.workload.namespace,
+            id="namespace",
+            width=12,
+            sort=lambda row: row.workload.namespace,
+            hidden=True,
+        ),
         Column("WORKLOAD NAME", lambda row: row.workload.name, id="full-name", width=24, rank=9),
     )

@@ -149,6 +149,14 @@ EVERYWHERE: tuple[Action, ...] = (
         aliases=("rights", "health"),
     ),
     Action(
+        id="app.view",
+        label="saved views",
+        help="Open a saved view: screen, filter, sort and columns; `save NAME` saves.",
+        scope=Scope.GLOBAL,
+        aliases=("view", "views"),
+        argument="[[save|delete] name]",
+    ),
+    Action(
         id="app.export",
         keys=("X",),
         label="export",
@@ -279,7 +287,7 @@ TABLES: tuple[Action, ...] = (
         id="table.filter",
         keys=("/",),
         label="filter",
-        help="Filter rows: regex, !regex, -l key=value, -f fuzzy, -w whole word.",
+        help="Filter rows: regex, !regex, -l label, -f fuzzy, gpus>=8 and queue=a.",
         scope=Scope.TABLE,
         footer=True,
     ),
@@ -325,6 +333,14 @@ TABLES: tuple[Action, ...] = (
     Action(id="table.sort-priority", keys=("P",), label="by priority", help="Sort by priority.", scope=Scope.TABLE),
     Action(id="table.sort-status", keys=("S",), label="by status", help="Sort by status.", scope=Scope.TABLE),
     Action(id="table.sort-usage", keys=("U",), label="by usage", help="Sort by usage.", scope=Scope.TABLE),
+    Action(
+        id="table.columns",
+        keys=("|",),
+        label="columns",
+        help="Show, hide, order and resize the columns of the table.",
+        scope=Scope.TABLE,
+        aliases=("columns", "cols"),
+    ),
     Action(
         id="table.wide",
         keys=("ctrl+w",),

@@ -28,6 +28,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 
+from gpuconsole.config import ColumnSettings
 from gpuconsole.errors import ConsoleError
 from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -39,7 +40,9 @@ from gpuconsole.ui.field_filter import FilterError, is_expression
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
 from gpuconsole.ui.names import called
+from gpuconsole.ui.object_columns import custom_column
 from gpuconsole.ui.paint import Painted
+from gpuconsole.ui.table_layouts import TableLayouts
 from gpuconsole.ui.table_model import parse_filter
 from gpuconsole.ui.textual_patches import TunedScreen
 from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, CommandLineRead, FilterLine, parse_command
@@ -150,6 +153,12 @@ class AppServices(Protocol):
 
     @property
     def keymap(self) -> Keymap: ...
+
+    @property
+    def tables(self) -> TableLayouts: ...
+
+    @property
+    def custom_columns(self) -> Mapping[str, Sequence[ColumnSettings]]: ...
 
     @property
     def time_travel(self) -> TimeTravelling: ...
@@ -458,6 +467,19 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
         if at:
             self.point_at(at)
 
+    def table_name(self, grid: Grid[Any]) -> str:
+        """Return the name under which the layout of a table is remembered: `workloads`, `nodes.list`."""
+        name = self.view or type(self).__name__.removesuffix("Screen").lower()
+        return f"{name}.{grid.id}" if grid.id not in (None, name) else name
+
+    def on_mount(self) -> None:
+        for grid in self.query(Grid):
+            name = self.table_name(grid)
+            if grid.object_of is not None and (own := self.console_app.custom_columns.get(name.partition(".")[0])):
+                grid.add_columns([custom_column(one, grid.object_of) for one in own])
+            if choices := self.console_app.tables.table(name).columns:
+                grid.choose_columns(choices)
+
     # The Snapshot
 
     def redraw(self) -> None:
@@ -608,6 +630,8 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
                 return self._context_names
             case "app.theme":
                 return [theme.name for theme in self.console_app.themes]
+            case "app.view":
+                return [*sorted(self.console_app.tables.views), "save ", "delete "]
             case "view.queues":
                 return sorted((*snapshot.cohorts, *snapshot.cluster_queues, *snapshot.local_queues))
             case "view.nodes":

@@ -269,7 +269,15 @@ class NodesScreen(ConsoleScreen):
     def body(self) -> ComposeResult:
         yield StatusLine(id="totals")
         yield GpuMap()
-        yield Grid(NODES, key=lambda row: row.node, labels=self._labels, fault=_faulty, empty="No nodes.", id="list")
+        yield Grid(
+            NODES,
+            key=lambda row: row.node,
+            labels=self._labels,
+            fault=_faulty,
+            object_of=lambda row: self.snapshot.nodes.get(row.node),
+            empty="No nodes.",
+            id="list",
+        )
         yield Grid(LAYOUT, key=lambda row: row.key, empty="No nodes with GPUs.", id="inside")
         yield Lines(id="owners")
         yield Legend()

@@ -281,6 +281,7 @@ class WorkloadsScreen(ConsoleScreen):
 
     def body(self) -> ComposeResult:
         yield Grid(
+            object_of=lambda row: row.workload,
             (*columns(lambda: self._listing), *self._start_columns(), *self._forecast_columns()),
             key=lambda row: row.key,
             labels=lambda row: row.workload.labels,

@@ -24,7 +24,19 @@ from textual.strip import Strip
 from gpuconsole.ui.field_filter import Field, complete_expression
 from gpuconsole.ui.messages import RowOpened, RowPicked
 from gpuconsole.ui.paint import Cell, fitted, line, painted, plain
-from gpuconsole.ui.table_model import GAP, Column, Filter, Layout, Rows, fields_of, fit, total
+from gpuconsole.ui.table_model import (
+    GAP,
+    Column,
+    ColumnChoice,
+    Filter,
+    Layout,
+    Rows,
+    choices_of,
+    chosen_columns,
+    fields_of,
+    fit,
+    total,
+)
 from gpuconsole.ui.textual_patches import set_reliable_timer
 from gpuconsole.ui.widgets.painter import PaneState, RoleStyles, notice
 from gpuconsole.ui.widgets.textpane import wrapped
@@ -56,6 +68,8 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         self._said = ""
         self._picked: int | None = None
         self._wide = False
+        self._extra: tuple[Column[T], ...] = ()
+        self._choices: Sequence[ColumnChoice] = ()
         self._layout: Layout[T] = ()
         self._fitted = -1
         """The width that the layout was made for."""
@@ -69,12 +83,43 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
 
     @property
     def columns(self) -> tuple[Column[T], ...]:
+        """All columns, also those that are not shown."""
         return self._rows.columns
 
     @columns.setter
     def columns(self, columns: Sequence[Column[T]]) -> None:
-        self._rows.columns = tuple(columns)
+        self._rows.columns = (*columns, *self._extra)
+        sorting = self._rows.sorting
+        if sorting is not None:
+            same = next((one for one in self._rows.columns if one.identity == sorting[0].identity), None)
+            self._rows.sorting = (same, sorting[1]) if same is not None else None
         self._rows.forget_texts()
+        self._fit()
+
+    def add_columns(self, extra: Sequence[Column[T]]) -> None:
+        """Show these columns behind those of the screen, from now on."""
+        own = self.columns[: len(self.columns) - len(self._extra)]
+        self._extra = tuple(extra)
+        self.columns = own
+
+    @property
+    def choices(self) -> list[ColumnChoice]:
+        """What is chosen about each column, in the order shown."""
+        return choices_of(self.columns, self._choices)
+
+    @property
+    def chosen(self) -> tuple[ColumnChoice, ...]:
+        """What the operator chose; empty for the columns of the screen."""
+        return tuple(self._choices)
+
+    def width_of(self, identity: str) -> int:
+        """Return the width that a column has now, in terminal cells; its least width where it is not visible."""
+        widths = {column.identity: width for column, width in self._layout}
+        return widths.get(identity) or next(one.width for one in self.columns if one.identity == identity)
+
+    def choose_columns(self, choices: Sequence[ColumnChoice]) -> None:
+        """Show the chosen columns in their order; without choices those of the screen."""
+        self._choices = tuple(choices)
         self._fit()
 
     @property
@@ -96,7 +141,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
         if self._fitted <= GUTTER:
             return []
         widths = {column.title: width for column, width in self._layout}
-        texts = ((column.title, plain(painted(column.cell(row)))) for column in self.columns)
+        texts = ((column.title, plain(painted(column.cell(row)))) for column in self.columns if not column.hidden)
         return [(title, text) for title, text in texts if cell_len(text) > widths.get(title, 0)]
 
     # Room
@@ -116,7 +161,8 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
 
     def _fit(self) -> None:
         self._fitted = self.scrollable_content_region.width
-        self._layout = fit(self.columns, max(0, self._fitted - GUTTER), self._wide)
+        shown = chosen_columns(self.columns, self._choices)
+        self._layout = fit(shown, max(0, self._fitted - GUTTER), self._wide)
         if self._picked is not None:
             self._picked = min(self._picked, len(self._layout) - 1)
         self._resize()
@@ -218,7 +264,7 @@ class GridLines(ScrollView, RoleStyles, Generic[T]):
 
     def _title(self, column: Column[T]) -> Cell:
         sorting = self._rows.sorting
-        if sorting is None or sorting[0] is not column:
+        if sorting is None or sorting[0].identity != column.identity:
             return column.title
         return f"{column.title}{'↓' if sorting[1] else '↑'}"
 
@@ -282,6 +328,7 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
         *,
         labels: Callable[[T], Mapping[str, str]] = lambda row: {},
         fault: Callable[[T], bool] = lambda row: False,
+        object_of: Callable[[T], object] | None = None,
         empty: str = "No rows.",
         absent: str = "not found",
         header: bool = True,
@@ -291,11 +338,14 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
     ) -> None:
         """`empty` is shown without rows, `absent` if no row has the name of the filter.
 
+        `object_of` returns the object of a row, whose fields the operator may add as columns.
+
         `follow` is for lists that grow at the top: a cursor on the first row stays there, on the newest.
         """
         rows: Rows[T] = Rows(key, labels=labels, fault=fault, follow=follow)
         rows.columns = tuple(columns)
         super().__init__(rows, header=header, id=id, classes=classes)
+        self.object_of = object_of
         self._empty = empty
         self._absent = absent
         self._reading = False
@@ -382,6 +432,17 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
         self.move_to(len(self.rows) - 1)
 
     # Order and choice
+
+    @property
+    def sorting(self) -> tuple[Column[T], bool] | None:
+        """The column by which it is sorted, and whether descending."""
+        return self._rows.sorting
+
+    def sort_as(self, identity: str, descending: bool) -> None:
+        """Sort by the column with this identity, or not at all if there is none."""
+        column = next((one for one in self.columns if one.identity == identity), None)
+        self._rows.sorting = (column, descending) if column is not None and column.sort is not None else None
+        self._arrange()
 
     def sort(self, column_id: str) -> None:
         """Sort by the column with this id; a second time reverses the order, a third time drops it."""
