@@ -426,7 +426,6 @@ def handlers(app: AppServices) -> dict[str, Handler]:
         "app.rights": lambda: app.open(RightsScreen()),
         "app.apply": lambda: ask_file(screen) if screen is not None else None,
         "app.export": lambda: ask_export(screen) if screen is not None else None,
-        **{f"list.{name}": partial(_open_list, app, name) for name in LISTS},
         "app.all-namespaces": partial(show_namespaces, app, frozenset()),
         "app.suspend": app.action_suspend_process,
         **{f"view.{name}": partial(app.go, name) for name in VIEWS},
@@ -460,9 +459,9 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
         case "answer.drills" if line.argument:
             load("drill").play_drill(screen, line.argument)
         case "time.open" if line.argument:
+            app.time_travel.go_to(line.argument)
         case "app.view" if line.argument:
             run_view(app, line.argument)
-            app.time_travel.go_to(line.argument)
         case "app.theme" if line.argument:
             set_theme(app, line.argument)
         case "sim.speed" if line.argument:
