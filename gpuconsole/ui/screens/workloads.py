@@ -281,10 +281,10 @@ class WorkloadsScreen(ConsoleScreen):
 
     def body(self) -> ComposeResult:
         yield Grid(
-            object_of=lambda row: row.workload,
             (*columns(lambda: self._listing), *self._start_columns(), *self._forecast_columns()),
             key=lambda row: row.key,
             labels=lambda row: row.workload.labels,
+            object_of=lambda row: row.workload,
             fault=lambda row: row.phase in (WorkloadPhase.FAILED, WorkloadPhase.EVICTED) or row.workload.evictions > 0,
             empty="No workloads. Press n to submit a job, 0 for all namespaces.",
         )
