@@ -1,8 +1,11 @@
 """Descriptions of objects, shown by `d`: sections of fields from the Snapshot, with the newest events last."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
+from gpuconsole.insight.index.object_lists import workloads_by_owner
 from gpuconsole.insight.index.pods import phase_of
 from gpuconsole.insight.timeline import Repeated, folded
 from gpuconsole.model.autoscaling import (
@@ -32,6 +35,7 @@ from gpuconsole.model.cluster import (
 from gpuconsole.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from gpuconsole.model.events import HistoryEvent
 from gpuconsole.model.job import Job, TrainingRuntime
+from gpuconsole.model.jobs.workloads import GROUPS
 from gpuconsole.model.kai import KaiPodGroup, KaiQueue, SchedulingShard
 from gpuconsole.model.labels import Toleration
 from gpuconsole.model.objects import Object
@@ -61,8 +65,8 @@ from gpuconsole.scheduling.kueue.cluster_queue_status import (
 )
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.names import called
-from gpuconsole.ui.paint import Painted
-from gpuconsole.ui.widgets.textpane import BLANK, field, heading, text_line
+from gpuconsole.ui.paint import Painted, Piece
+from gpuconsole.ui.widgets.textpane import BLANK, Link, Pick, Target, field, heading, text_line
 
 EVENTS = 30
 """Number of events listed, the newest ones."""
@@ -172,7 +176,7 @@ def pod_list(pods: Iterable[Pod]) -> list[Painted]:
     lines = [BLANK, heading("Pods")]
     for pod in pods:
         indices = " GPU " + ",".join(map(str, pod.gpus)) if pod.gpus else ""
-        lines.append(text_line(f"  {pod.name}  {pod.phase}  {pod.node or '–'}{indices}"))
+        lines.append(text_line(f"  {pod.key}  {pod.phase}  {pod.node or '–'}{indices}"))
     return lines if len(lines) > 2 else []
 
 
@@ -351,6 +355,90 @@ def pod_facts(pod: Pod) -> list[Painted]:
         *(field(name, format_time(moment)) for name, moment in moments if moment),
         field("Requests", amounts(pod.template.requests)),
     ]
+
+
+_NAME = re.compile(r"(?<![\w=./-])[A-Za-z0-9][\w./-]*+(?!=)")
+"""What may be the name or the key of an object; not the value of a label."""
+_NAMED_BY = {
+    "Node": "nodes",
+    "Cohort": "cohorts",
+    "Parent": "cohorts",
+    "Queue": "local_queues",
+    "Workload": "workloads",
+    "Job": "jobs",
+    "Owner": "jobs",
+}
+"""Name of a field → the table of the object that it names."""
+_GLOBAL = ("cluster_queues", "nodes", "flavors", "cohorts", "admission_checks", "volcano_queues", "kai_queues")
+_NAMESPACED = ("workloads", "pods", "local_queues")
+"""Tables in which a name is looked up, in this order."""
+
+
+def find_named(snapshot: Snapshot, name: str, namespace: str = "", table: str = "") -> Target | None:
+    """Return the object that a text calls by this name or key, in `table` if it has it; None if there is none.
+
+    A name without a namespace may also be a pod in `namespace`. A workload may be called by the name of its job.
+    """
+    if table and name in getattr(snapshot, table):
+        return Target(table, name)
+    if "/" not in name:
+        found = next((one for one in _GLOBAL if name in getattr(snapshot, one)), "")
+        pod = f"{namespace}/{name}"
+        return Target(found, name) if found else Target("pods", pod) if namespace and pod in snapshot.pods else None
+    if name in snapshot.jobs:
+        return Target("jobs", name)
+    found = next((one for one in _NAMESPACED if name in getattr(snapshot, one)), "")
+    if found:
+        return Target(found, name)
+    job = next((f"{kind}/{name}" for kind in GROUPS if f"{kind}/{name}" in snapshot.jobs), "")
+    if not job:
+        return None
+    workload = workloads_by_owner(snapshot).get(job, "")
+    return Target("workloads", workload) if workload else Target("jobs", job)
+
+
+def linked(snapshot: Snapshot, lines: Iterable[Painted], own: str = "") -> list[Painted]:
+    """Return the lines, those that name objects of the Snapshot as `Link`s; `own` is the key of the page's object."""
+    counts: Counter[Target] = Counter()
+    namespace = own.rpartition("/")[0].rpartition("/")[2]
+    known: dict[tuple[str, str], Target | None] = {}
+    return [_linked(snapshot, line, own, namespace, counts, known) for line in lines]
+
+
+def _linked(
+    snapshot: Snapshot,
+    line: Painted,
+    own: str,
+    namespace: str,
+    counts: Counter[Target],
+    known: dict[tuple[str, str], Target | None],
+) -> Painted:
+    if isinstance(line, Pick) or not line or (len(line) == 1 and line[0][1] == "title"):
+        return line
+    title = line[0][0].strip() if len(line) == 2 else ""
+    table = _NAMED_BY.get(title, "")
+    if title in ("Labels", "Annotations"):
+        return line
+    pieces: list[Piece] = []
+    names: dict[str, tuple[int, Target]] = {}
+    for text, role in line:
+        done = 0
+        for match in _NAME.finditer(text):
+            name = match[0].rstrip("./-_")
+            if (name, table) not in known:
+                known[name, table] = find_named(snapshot, name, namespace, table)
+            target = known[name, table]
+            if target is None or target.key == own or any(target == other for _, other in names.values()):
+                continue
+            if match.start() > done:
+                pieces.append((text[done : match.start()], role))
+            counts[target] += 1
+            names[f"{target.table} {target.key} {counts[target]}"] = len(pieces), target
+            pieces.append((name, "marked" if role in ("", "strong") else role))
+            done = match.start() + len(name)
+        if done < len(text):
+            pieces.append((text[done:], role))
+    return Link(tuple(pieces), names) if names else line
 
 
 def describe(snapshot: Snapshot, table: str, key: str) -> list[Painted] | None:

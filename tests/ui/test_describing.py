@@ -168,8 +168,8 @@ def test_a_node_tells_who_owns_its_gpus() -> None:
     lines = described("node-2", "nodes")
     assert lines[lines.index("Pods") :] == [
         "Pods",
-        "  llm-ft-0  Running  node-2 GPU 0,1,2,3",
-        "  embed-0  Running  node-2 GPU 4,5",
+        "  research/llm-ft-0  Running  node-2 GPU 0,1,2,3",
+        "  research/embed-0  Running  node-2 GPU 4,5",
         "",
         "Events",
         "  none recorded",

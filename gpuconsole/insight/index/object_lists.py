@@ -1,12 +1,13 @@
 """Rows of the lists of objects: pods, flavors, cohorts, admission checks of workloads, and users."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from gpuconsole.insight.cost.rates import hourly
-from gpuconsole.insight.derived import memoized
+from gpuconsole.insight.derived import incremental, memoized
 from gpuconsole.insight.index.demand import held, quota_accelerators, quota_unit, units_of, wanted_units
 from gpuconsole.insight.index.fragmentation import node_flavors
 from gpuconsole.insight.index.gpu_map import gpu_map
@@ -18,7 +19,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.devices import NO_UNITS, Units, added
 from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
-from gpuconsole.model.snapshot import Snapshot
+from gpuconsole.model.snapshot import Snapshot, row_changes
 from gpuconsole.model.workloads import CheckState, Workload
 from gpuconsole.scheduling.queue_names import group_key, own_queue
 
@@ -167,6 +168,31 @@ def user_of(snapshot: Snapshot, workload: Workload, label: str) -> str:
     templates = (pod_set.template.labels for pod_set in workload.pod_sets)
     places = chain((one.labels for one in owners), templates, (one.annotations for one in owners))
     return next((place[label] for place in places if place.get(label)), "")
+
+
+class WorkloadsByOwner(NamedTuple):
+    """The workloads by the jobs that own them, and the rows of the table from which they come."""
+
+    rows: Sequence[Workload | None] = ()
+    keys: Mapping[str, str] = {}
+
+
+@incremental(WorkloadsByOwner())
+def _by_owner(snapshot: Snapshot, before: WorkloadsByOwner) -> WorkloadsByOwner:
+    rows = snapshot.workloads.rows
+    if rows is before.rows:
+        return before
+    gone, come = row_changes(before.rows, rows)
+    keys = dict(before.keys)
+    for workload in gone:
+        keys.pop(workload.owner, None)
+    keys.update((workload.owner, workload.key) for workload in come if workload.owner)
+    return WorkloadsByOwner(rows, keys)
+
+
+def workloads_by_owner(snapshot: Snapshot) -> Mapping[str, str]:
+    """Map the key of each job that owns a Workload to the key of this Workload."""
+    return _by_owner(snapshot).keys
 
 
 def all_workloads(snapshot: Snapshot) -> Iterator[tuple[str, Workload]]:

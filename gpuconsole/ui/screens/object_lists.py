@@ -1,6 +1,6 @@
-"""Lists of objects that have no view of their own, opened by `:` above the front screen: pods, flavors, cohorts …
+"""Lists of objects that have no view of their own, opened by `:` above the front screen, and ownership trees.
 
-Also the ownership tree of an object. All lists have the same screen, `ObjectListScreen`; an `ObjectList` has the columns and the function that makes the rows.
+All lists have the same screen, `ObjectListScreen`; an `ObjectList` has the columns and the function that makes the rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

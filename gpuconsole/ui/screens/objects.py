@@ -9,6 +9,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,14 +44,14 @@ from gpuconsole.model.queues import StopPolicy
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.services.console import Console
-from gpuconsole.ui.actions import Action, Handlers
-from gpuconsole.ui.describe import about, describe, events
+from gpuconsole.ui.actions import Action, Handler, Handlers
+from gpuconsole.ui.describe import about, describe, events, linked
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.screens.background import SnapshotWorker, outside, run_in_background
 from gpuconsole.ui.screens.base import ActionGroup, ConsoleScreen, Subject, scrolling
 from gpuconsole.ui.screens.pods import PODDED, ask_port, open_shell, pods_of, show_logs
-from gpuconsole.ui.screens.views import ownership_screen
+from gpuconsole.ui.screens.views import object_screen, ownership_screen
 from gpuconsole.ui.widgets.dialogs import Question
 from gpuconsole.ui.widgets.painter import PaneState, notice
 from gpuconsole.ui.widgets.textpane import BLANK, TextPane, field, heading, text_line, yaml_lines
@@ -289,10 +290,16 @@ class TextScreen(ConsoleScreen):
         *,
         wrap: bool = True,
         copied: str = "",
+        about: Subject | None = None,
         read: Callable[[Console], None] | None = None,
     ) -> None:
-        """`name` is the crumb, `y y` copies `copied`, `read` reads more from a live cluster in a thread."""
+        """`name` is the crumb, `y y` copies `copied`, `read` reads more from a live cluster in a thread.
+
+        The page of an object, which is named by `about`, offers its actions, and names of other objects lead to them.
+        """
         super().__init__()
+        self.groups = (ObjectActions(self),) if about is not None else ()
+        self._about = about
         self._trail = name
         self._source = source
         self._wrap = wrap
@@ -315,18 +322,41 @@ class TextScreen(ConsoleScreen):
         found = self._source(self.snapshot)
         pane = self.query_one(TextPane)
         if found is not None:
-            self._last = list(found)
+            self._last = linked(self.snapshot, found, self._about.key) if self._about is not None else list(found)
             pane.show(self._last)
         else:
             pane.show([notice(PaneState.EMPTY, "Deleted. Last known state:"), (), *self._last])
 
+    def subject(self) -> Subject | None:
+        about = self._about
+        return about if about is not None and about.key in getattr(self.snapshot, about.table) else None
+
     def handlers(self) -> Handlers:
-        offered = {**super().handlers(), **scrolling(self.query_one(TextPane))}
+        pane = self.query_one(TextPane)
+        offered = {**super().handlers(), **scrolling(pane), **link_handlers(self, pane)}
+        # The page is the description.
+        offered.pop("object.describe", None)
         return {**offered, "object.copy-name": self._copy} if self._copied else offered
 
     def _copy(self) -> None:
         self.app.copy_to_clipboard(self._copied)
         self.flash(f"Copied {self._copied}")
+
+
+def link_handlers(screen: ConsoleScreen, pane: TextPane) -> Handlers:
+    """Return the actions on the names in a pane: the keys that move the cursor between them, and open the object."""
+    if not pane.has_picks:
+        return {}
+
+    def step(way: int) -> None:
+        pane.step(way)
+        screen.refresh_frame()
+
+    offered: dict[str, Handler] = {"table.down": lambda: step(1), "table.up": lambda: step(-1)}
+    target = pane.target
+    if target is not None:
+        offered["object.open"] = lambda: screen.open(object_screen(*target))
+    return offered
 
 
 def find(snapshot: Snapshot, table: str, key: str) -> Object | None:
@@ -338,8 +368,9 @@ def describe_screen(table: str, key: str) -> TextScreen:
     """Make the screen that describes an object."""
     if table == "cluster_queues":
         text = QueueText(key)
-        return TextScreen(f"describe {key}", text.lines, copied=key, read=text.read)
-    return TextScreen(f"describe {key}", lambda snapshot: describe(snapshot, table, key), copied=key)
+        return TextScreen(f"describe {key}", text.lines, copied=key, about=Subject(table, key), read=text.read)
+    source = partial(describe, table=table, key=key)
+    return TextScreen(f"describe {key}", source, copied=key, about=Subject(table, key))
 
 
 def yaml_screen(table: str, key: str) -> TextScreen:

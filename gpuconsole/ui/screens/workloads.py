@@ -30,12 +30,13 @@ from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase
 from gpuconsole.services.analysis import AnalysisService
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.actions import Action, Handlers
+from gpuconsole.ui.describe import linked
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.node_columns import trend_text, use_text
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.background import AnswerPoller, SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen, Subject, scrolling
-from gpuconsole.ui.screens.objects import ObjectActions
+from gpuconsole.ui.screens.objects import ObjectActions, link_handlers
 from gpuconsole.ui.screens.workload_actions import WorkloadActions
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.whatif_changes import try_out
@@ -159,7 +160,7 @@ class WorkloadDetailScreen(ConsoleScreen):
             summary.right = ""
             return
         summary.left, summary.right = title(facts), state(facts)
-        self.query_one("#pods", TextPane).show(pod_lines(facts))
+        self.query_one("#pods", TextPane).show(linked(facts.snapshot, pod_lines(facts), self._key))
         self._facts = facts
         if self._waits(facts):
             self._trials.ask()
@@ -181,7 +182,7 @@ class WorkloadDetailScreen(ConsoleScreen):
                 *state(facts),
                 (f"· starts {start_range(coming.eta.start, facts.now)} ", ""),
             )
-        self.query_one("#why", TextPane).show(lines)
+        self.query_one("#why", TextPane).show(linked(facts.snapshot, lines, self._key))
         if bool(self._suggested) is not self._offers:
             self._offers = bool(self._suggested)
             self.refresh_frame()
@@ -201,19 +202,13 @@ class WorkloadDetailScreen(ConsoleScreen):
             "app.next-pane": lambda: panes.step(1),
             "app.previous-pane": lambda: panes.step(-1),
             **scrolling(panes.current),
-            **({"table.down": lambda: self._step(1), "table.up": lambda: self._step(-1)} if self._suggested else {}),
+            **(link_handlers(self, panes.current) if isinstance(panes.current, TextPane) else {}),
         }
 
     def refusal(self, action: Action) -> str:
         if action.id == "object.rehearse" and self._suggestion is None:
             return "select a suggestion with j and k first"
         return super().refusal(action)
-
-    def _step(self, way: int) -> None:
-        pane = self.query_one(Panes).current
-        if isinstance(pane, TextPane):
-            pane.step(way)
-        self.refresh_frame()
 
     @property
     def _suggested(self) -> Sequence[Suggestion]:

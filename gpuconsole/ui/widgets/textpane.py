@@ -1,8 +1,8 @@
 """Panes of rendered lines (YAML, descriptions, explanations), paragraphs, and panes side by side."""
 
 import re
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -13,6 +13,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
+from gpuconsole.ui.messages import RowOpened
 from gpuconsole.ui.paint import Cell, Painted, Piece, line, painted, plain, segments, width_of
 from gpuconsole.ui.widgets.painter import Lines, RoleStyles
 
@@ -86,10 +87,30 @@ class Pick(tuple[Piece, ...]):
         return made
 
 
+class Target(NamedTuple):
+    """The object that a name in a text stands for: a table as in `objects.TABLES`, and a key in it."""
+
+    table: str
+    key: str
+
+
+class Link(tuple[Piece, ...]):
+    """A line that names objects; the cursor can be put on each name, and Enter or a click opens the object."""
+
+    names: Mapping[str, tuple[int, Target]]
+    """Key for the cursor → the index of the piece that has the name, and its object."""
+
+    def __new__(cls, pieces: Painted, names: Mapping[str, tuple[int, Target]]) -> "Link":
+        made = super().__new__(cls, pieces)
+        made.names = names
+        return made
+
+
 class TextPane(ScrollView, RoleStyles, can_focus=True):
     """A scrollable pane of lines; long ones are wrapped, or scrolled sideways if `wrap` is off.
 
-    The cursor moves between the visible `Pick` lines; where there are none, the text is scrolled.
+    The cursor moves between the visible `Pick` lines and names of `Link` lines; where there are none, the text is
+    scrolled.
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"textpane--cursor"}
@@ -115,20 +136,37 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
     def step(self, way: int) -> None:
         """Put the cursor on the next visible `Pick` line, down (1) or up (-1); if there is none, scroll by a line."""
         keys = self._in_sight()
-        at = keys.index(self._cursor) if self._cursor in keys else -1 if way > 0 else len(keys)
-        place = at + way
+        if self._cursor in keys:
+            place = keys.index(self._cursor) + way
+        else:
+            # Suggestions are what the page is for: they come before names.
+            picks = [row.key for row in self._source if isinstance(row, Pick) and row.key in keys]
+            place = keys.index(picks[0]) if picks and way > 0 else 0 if way > 0 else len(keys) - 1
         if 0 <= place < len(keys):
             self._cursor = keys[place]
             self.refresh()
         else:
             self.scroll_relative(y=way, animate=False)
 
+    @property
+    def target(self) -> Target | None:
+        """The object that is named under the cursor; None if there is none, or it is not visible."""
+        if not self.picked:
+            return None
+        links = (row for row in self._source if isinstance(row, Link))
+        return next((row.names[self._cursor][1] for row in links if self._cursor in row.names), None)
+
+    @property
+    def has_picks(self) -> bool:
+        """Whether there is a line on which the cursor can be put."""
+        return any(isinstance(row, Pick | Link) for row in self._source)
+
     def _in_sight(self) -> list[str]:
-        """The picks that are at least partly visible, from top to bottom."""
+        """The picks and names that are at least partly visible, from top to bottom."""
         top, height = round(self.scroll_y), self.scrollable_content_region.height
         numbers = dict.fromkeys(number for number, _ in self._lines[top : top + height])
         sources = (self._source[number] for number in numbers)
-        return [source.key for source in sources if isinstance(source, Pick)]
+        return [key for source in sources for key in _cursor_keys(source)]
 
     @property
     def text(self) -> str:
@@ -142,6 +180,30 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
             return
         self._source = source
         self._arrange()
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor on the clicked suggestion or name, and open the object of a name."""
+        place = self.scroll_offset.y + event.y - self.gutter.top
+        if not 0 <= place < len(self._lines):
+            return
+        number, row = self._lines[place]
+        source, x = self._source[number], self.scroll_offset.x + event.x - self.gutter.left
+        if isinstance(source, Pick):
+            self._cursor = source.key
+            self.refresh()
+        elif isinstance(source, Link):
+            for piece, _ in row:
+                x -= cell_len(piece)
+                if x < 0:
+                    self._click_name(source, piece.rstrip())
+                    break
+
+    def _click_name(self, source: Link, text: str) -> None:
+        clicked = next((key for key, (index, _) in source.names.items() if source[index][0] == text), "")
+        if clicked:
+            self._cursor = clicked
+            self.refresh()
+            self.post_message(RowOpened(self.target))
 
     def action_scroll_left(self) -> None:
         self.scroll_relative(x=-self._part, animate=False)
@@ -182,14 +244,35 @@ class TextPane(ScrollView, RoleStyles, can_focus=True):
             return Strip.blank(width, base)
         number, row = self._lines[top + y]
         source = self._source[number]
-        if self._cursor and isinstance(source, Pick) and source.key == self._cursor:
-            base = self.component("textpane--cursor")
-            row = _marked(row)
+        if self._cursor and self._cursor in _cursor_keys(source):
+            if isinstance(source, Link):
+                row = _with_cursor(row, source[source.names[self._cursor][0]][0])
+            else:
+                base = self.component("textpane--cursor")
+                row = _marked(row)
         strip = Strip(segments(row, base, self.style_of))
         if strip.cell_length <= x + width:
             return strip.crop_extend(x, x + width, base)
         # Half of a number must not look like a number.
         return Strip([*strip.crop(x, x + width - 1), Segment("…", base)], width)
+
+
+def _cursor_keys(source: Painted) -> Sequence[str]:
+    if isinstance(source, Link):
+        return tuple(source.names)
+    return (source.key,) if isinstance(source, Pick) else ()
+
+
+def _with_cursor(row: Painted, name: str) -> Painted:
+    """With the cursor on a name, and the mark in the place of the blank before it."""
+    at = next((index for index, (text, _) in enumerate(row) if text.rstrip() == name), None)
+    if at is None:
+        return row
+    pieces = list(row)
+    pieces[at] = (pieces[at][0], "cursor")
+    if at and pieces[at - 1][0].endswith(" "):
+        pieces[at - 1] = (pieces[at - 1][0][:-1] + MARK, pieces[at - 1][1])
+    return tuple(pieces)
 
 
 def _marked(row: Painted) -> Painted:
