@@ -24,8 +24,9 @@ from gpuconsole.cli.options import OpenRequest, clustered, configured, print_jso
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import open_simulation
 from gpuconsole.config import Config
-from gpuconsole.errors import UsageError
+from gpuconsole.errors import HistoryError, UsageError
 from gpuconsole.garbage import uncollected
+from gpuconsole.insight.forecast.agreement import NO_COMPARISON, AgreementCounts, agreement_sentence
 from gpuconsole.insight.index.unqueued_work import outermost, unqueued_work
 from gpuconsole.insight.pending.why import AdmissionView, view_of, view_on
 from gpuconsole.insight.tables import seconds
@@ -35,6 +36,8 @@ from gpuconsole.model.snapshot import Snapshot, Visibility, with_truncated_histo
 from gpuconsole.model.text import clean
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.scenario import Scenario
+from gpuconsole.store import queries
+from gpuconsole.store.schema import earlier_sessions
 from gpuconsole.ui.answers.cluster_reports import NOTHING, missing_data_lines
 from gpuconsole.ui.names import called
 
@@ -81,6 +84,13 @@ class QuestionContext(Struct, frozen=True, kw_only=True):
         return view_on(self.found, self.simulation.policy)
 
     @property
+    def agreement(self) -> AgreementCounts | None:
+        """Return how often the engine decided as a live Kueue did in the last 24 hours; None for other clusters."""
+        if self.mode != "live":
+            return None
+        return recorded_agreement(self.settings, self.source, self.simulation.now)
+
+    @property
     def seen(self) -> Visibility:
         """Return which parts of the cluster could be read; the history of a live one may lack older events."""
         snapshot = self.simulation.snapshot()
@@ -105,6 +115,33 @@ class CommandAnswer(Struct, frozen=True, kw_only=True):
     """Assumptions of the answer, besides those about the cluster."""
     unknown: tuple[str, ...] = ()
     """Sentences that name what is unknown because RBAC forbids reading it."""
+
+
+def recorded_agreement(settings: Config, source: str, now: Time) -> AgreementCounts | None:
+    """Return how often the engine decided as the live cluster's Kueue did, as consoles recorded it.
+
+    The decisions are those of the last 24 hours. None if the history cannot be read, as answers do not depend on it.
+    """
+    path = settings.live_history_file(source)
+    if not path.exists():
+        return NO_COMPARISON
+    try:
+        with earlier_sessions(path) as db:
+            return queries.agreement_of(db, source, now).counts
+    except HistoryError:
+        return None
+
+
+def agreement_body(counts: AgreementCounts | None) -> dict[str, Any]:
+    """Return the field of a JSON document about the agreement with Kueue; no field if it is None."""
+    if counts is None:
+        return {}
+    return {"kueue_agreement": {**msgspec.structs.asdict(counts), "text": agreement_sentence(counts)}}
+
+
+def agreement_lines(counts: AgreementCounts | None) -> list[str]:
+    """Return the same as the last lines of a text."""
+    return ["", agreement_sentence(counts)] if counts is not None else []
 
 
 UNKNOWN = 2

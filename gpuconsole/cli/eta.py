@@ -5,7 +5,15 @@ from typing import Any
 
 import click
 
-from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of, whole_named
+from gpuconsole.cli.answering import (
+    CommandAnswer,
+    QuestionContext,
+    agreement_body,
+    agreement_lines,
+    answering,
+    lines_of,
+    whole_named,
+)
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.insight.data_gaps import PLACES, missing_for_forecast
 from gpuconsole.insight.forecast.estimates import KEPT, Estimate, EstimateHistory, PastEstimate, calibrate, coverage
@@ -55,9 +63,14 @@ def command(asked: QuestionContext, workload: str, runs: int, horizon: Span, cha
             unknown=(*_misplaced(snapshot, answer), *open_end),
         )
     found = expected_start(asked.simulation, key, lines_of(asked), runs=runs, seed=chance, horizon=horizon)
-    answer = as_recorded(asked, found)
-    text, unknown = list(as_text(answer)), tuple(_misplaced(snapshot, answer))
-    return CommandAnswer(kind="Eta", body=_body(answer), lines=text, version=VERSION, unknown=unknown)
+    answer, counts = as_recorded(asked, found), asked.agreement
+    return CommandAnswer(
+        kind="Eta",
+        body=_body(answer) | agreement_body(counts),
+        lines=[*as_text(answer), *agreement_lines(counts)],
+        version=VERSION,
+        unknown=tuple(_misplaced(snapshot, answer)),
+    )
 
 
 def _misplaced(snapshot: Snapshot, answer: Eta) -> Iterator[str]:

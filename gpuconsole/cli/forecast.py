@@ -14,7 +14,18 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from gpuconsole.cli.answering import UNKNOWN, CommandAnswer, Origin, mode_of, nothing_said, printing, say
+from gpuconsole.cli.answering import (
+    UNKNOWN,
+    CommandAnswer,
+    Origin,
+    agreement_body,
+    agreement_lines,
+    mode_of,
+    nothing_said,
+    printing,
+    recorded_agreement,
+    say,
+)
 from gpuconsole.cli.options import OpenRequest, clustered, configured
 from gpuconsole.cli.policy import with_kueue
 from gpuconsole.cli.simulate import Duration
@@ -212,7 +223,12 @@ def command(
         if lacking := missing_for_admission(sight.snapshot):
             return say(_origin(request, sight, until), nothing_said("Forecast", lacking), output)
         predicted = forecast(sight.snapshot, sight.policy, assumed=sight.snapshot.seen.warnings)
-        return say(_origin(request, sight, until), _answer(predicted, None), output)
+        origin, answer = _origin(request, sight, until), _answer(predicted, None)
+        if origin.mode == "live":
+            counts = recorded_agreement(settings, sight.source, sight.snapshot.time)
+            body, lines = answer.body | agreement_body(counts), (*answer.lines, *agreement_lines(counts))
+            answer = replace(answer, body=body, lines=lines)
+        return say(origin, answer, output)
     sight, predicted, said = _checked(request, settings, against, Moments(until, lasting, every))
     answer = replace(_answer(predicted, said), unknown=missing_for_admission(sight.snapshot))
     if sight.lost:

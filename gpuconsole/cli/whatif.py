@@ -15,7 +15,14 @@ import click
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, nothing_said
+from gpuconsole.cli.answering import (
+    CommandAnswer,
+    QuestionContext,
+    agreement_body,
+    agreement_lines,
+    answering,
+    nothing_said,
+)
 from gpuconsole.cli.options import as_line
 from gpuconsole.cli.simulate import Duration
 from gpuconsole.cli.sources import FindingsError, placed
@@ -480,10 +487,11 @@ def command(
     other_changes = against.name if against is not None else ""
     policy = asked.simulation.policy
     assumed = run_times(policy) if asked.found is not None else ()
+    counts = asked.agreement
     return CommandAnswer(
         kind="WhatIf",
-        body=as_body(answer) | (dict.fromkeys(OF_NODES) if blind else {}),
-        lines=as_text(answer, other_changes, of_nodes=not blind),
+        body=as_body(answer) | (dict.fromkeys(OF_NODES) if blind else {}) | agreement_body(counts),
+        lines=[*as_text(answer, other_changes, of_nodes=not blind), *agreement_lines(counts)],
         version=VERSION,
         status=int(bool(answer.refused)),
         assumed=(*assumed, *queue_assumptions(asked.simulation), latency_assumption(policy.latencies)),

@@ -307,6 +307,8 @@ class WorkloadFacts(NamedTuple):
     """The Snapshot of its cluster."""
     cost: WorkloadCost | None = None
     """None if it was not computed."""
+    agreement: str = ""
+    """How often the engine decided as Kueue did, as a sentence; empty where nothing compares them."""
 
 
 def title(facts: WorkloadFacts) -> Painted:
@@ -370,8 +372,10 @@ def why_lines(
         lines.append(text_line((f"  {note}", "dim")))
     if facts.workload.admission is not None and found.code in (PendingReason.NOT_WAITING, *UNDER_WAY):
         lines += _admission(facts.workload)
-    if ahead is not None:
-        lines += ahead_lines(ahead, facts.now)
+    estimated = ahead_lines(ahead, facts.now) if ahead is not None else []
+    lines += estimated
+    if facts.agreement and (estimated or facts.forecast.of(facts.workload.key) is not None):
+        lines.append(text_line((f"  {facts.agreement}", "dim")))
     return [*lines, BLANK, heading("TIMELINE"), *phase_lines(facts.life, facts.now), *timeline_lines(facts.life)]
 
 

@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.cli.answering import QuestionContext
+from gpuconsole.cli.answering import QuestionContext, agreement_body, agreement_lines
 from gpuconsole.cli.eta import as_recorded
 from gpuconsole.config import Config
 from gpuconsole.errors import HistoryError
 from gpuconsole.insight.data_gaps import latency_assumption
+from gpuconsole.insight.forecast.agreement import NO_COMPARISON, AgreementCounts, AgreementRecord
 from gpuconsole.insight.forecast.estimates import ENOUGH, CoverageRecord
 from gpuconsole.insight.forecast.expected_start import expected_start
+from gpuconsole.model.clock import HOUR
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import Cohort, LocalQueue, Quota
 from gpuconsole.model.snapshot import encode
@@ -287,6 +289,28 @@ def test_what_no_run_saw_start_has_no_range_but_the_reason_why_it_waits(gpuconso
     assert not any("horizon" in text for text in answer["assumptions"]), (
         "without a range nothing is assumed of its tail"
     )
+
+
+def test_an_answer_about_a_live_cluster_says_how_often_the_engine_agreed_with_its_kueue(tmp_path: Path) -> None:
+    snapshot = SNAPSHOT.freeze()
+    simulation = Simulation.from_snapshot(snapshot, policy=SimPolicy(kueue=None), seed=0)
+    settings = Config(state_dir=str(tmp_path))
+    asked = QuestionContext(simulation=simulation, source="prod", mode="live", settings=settings, found=snapshot)
+    path = settings.live_history_file("prod")
+    assert asked.agreement == NO_COMPARISON
+    recorder = recorder_at(path, "prod")
+    recorder.add_agreement(AgreementRecord(hours={simulation.now // HOUR: AgreementCounts(1206, 1204)}))
+    recorder.close()
+    assert asked.agreement == AgreementCounts(1206, 1204)
+    sentence = "The engine agreed with Kueue in 1,204 of 1,206 decisions of the last 24 h on this cluster."
+    assert agreement_lines(asked.agreement) == ["", sentence]
+    assert agreement_body(asked.agreement) == {
+        "kueue_agreement": {"decisions": 1206, "agreed": 1204, "unknown": 0, "text": sentence}
+    }
+    path.write_text("this is no database")
+    for other in (replace(asked, mode="saved"), asked):
+        assert agreement_lines(other.agreement) == []
+        assert agreement_body(other.agreement) == {}
 
 
 def test_what_the_console_recorded_of_a_live_cluster_corrects_the_answer_there(tmp_path: Path) -> None:

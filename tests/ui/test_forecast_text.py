@@ -3,7 +3,12 @@
 from gpuconsole.insight.index.queues import QueuePosition, VisibilityPositions
 from gpuconsole.model.clock import SECOND
 from gpuconsole.services.console import Console
+from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
+from gpuconsole.ui.whatif_changes import try_out
+from gpuconsole.ui.widgets.textpane import TextPane
+from gpuconsole.workers.client import Worker
+from tests.insight.test_forecast_check import WAITS, admitted
 from tests.support.console_clusters import busy_org
 from tests.support.console_stage import staged
 from tests.support.scripted_live_backend import Elsewhere
@@ -86,6 +91,30 @@ async def test_where_kueue_names_no_place_it_is_told_why() -> None:
         await stage.write("alone")
         await stage.press("enter", "enter")
         assert stage.line("no position from Kueue: may not [bold]list")
+
+
+async def test_forecast_and_what_if_say_how_often_the_engine_agreed_with_kueue() -> None:
+    cluster = Elsewhere((*ORG, WAITS, waiting("huge", "prod/lq", 64, minutes_ago=1)), START)
+    console = Console(cluster, worker=Worker())
+    assert console.shadow is not None
+    console.tick(0)
+    console.shadow.follow()
+    cluster.put(admitted(WAITS))
+    console.tick(0)
+    console.shadow.follow()
+    look(console)
+    sentence = "The engine agreed with Kueue in 0 of 1 decisions of the last 24 h on this cluster."
+    async with staged(console, SIZE) as stage:
+        await stage.press("3", "slash")
+        await stage.write("huge")
+        await stage.press("enter", "enter")
+        assert sentence in " ".join(stage.screen(WorkloadDetailScreen).query_one("#why", TextPane).text.split())
+        try_out(stage.app, whatif_changes.submit([waiting("next", "prod/lq", 1)], "prod/next"))
+        await stage.settle()
+        await stage.press("enter")
+        result = " ".join(stage.app.screen.query_one("#result", TextPane).text.split())
+        assert "VERDICT" in result
+        assert sentence in result
 
 
 async def test_a_simulated_cluster_has_no_such_column() -> None:

@@ -481,7 +481,9 @@ class WhatIfScreen(ConsoleScreen):
             self._say((*head, BLANK, heading("Outcome of the next scheduling cycle"), *lines))
 
     def _say(self, lines: tuple[Painted, ...]) -> None:
-        self.query_one("#result", TextPane).show(lines)
+        agreement = self.console.agreement if self.result is not None else ""
+        trust = (BLANK, text_line((agreement, "dim"))) if agreement else ()
+        self.query_one("#result", TextPane).show((*lines, *trust))
 
     # Asking for changes
 

@@ -125,7 +125,9 @@ class WorkloadDetailScreen(ConsoleScreen):
             standings = self.console.standings(place.cluster_queue, workload.local_queue)
             standing = position_text(standings, self._key, place, snapshot.time)
         details = (words, groups, queued, forecast, standing, snapshot, self._cost_of(snapshot, workload))
-        return WorkloadFacts(workload, found, pods, history, life, snapshot.time, *details)
+        return WorkloadFacts(
+            workload, found, pods, history, life, snapshot.time, *details, agreement=self.console.agreement
+        )
 
     def _cost_of(self, snapshot: Snapshot, workload: Workload) -> WorkloadCost:
         """Its cost; the recorded part is read at most once a minute of the cluster's time."""
