@@ -5,21 +5,26 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuconsole.insight.index.object_lists import check_rows, flavor_rows, listed_pods
+from gpuconsole.insight.index.object_lists import check_rows, flavor_rows, listed_pods, user_of, user_rows
 from gpuconsole.insight.index.quota_tree import QuotaUse
 from gpuconsole.model.cluster import Namespace, Pod, PodPhase
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.devices import described
 from gpuconsole.model.manifests import decode_object
+from gpuconsole.model.pod_template import PodSet, PodTemplate
+from gpuconsole.model.prices import Prices
 from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, Workload
 from gpuconsole.ui.screens.object_lists import FLAVORS, ObjectListScreen
 from gpuconsole.ui.screens.pods import LogScreen
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.widgets.dialogs import Confirm
-from tests.support.console_clusters import FLAVOR, NOW, org_cohort, recorded, snapshot_of, waiting
+from gpuconsole.ui.widgets.grid import Grid
+from tests.support.console_clusters import FLAVOR, NOW, job_of, org_cohort, recorded, running, snapshot_of, waiting
 from tests.support.console_stage import SIZES, staged
 from tests.support.live_console import FakeCluster, live
+
+BOB = {"user": "bob"}
 
 
 def broken_pod() -> Pod:
@@ -199,3 +204,45 @@ async def test_one_key_shows_the_owners_of_any_object_and_enter_and_escape_go_th
         assert stage.line("▌").split()[1:3] == ["cq-prod", "ClusterQueue"]
         await stage.press("escape", "4", "o")
         assert stage.line("▌").split()[1] == "node-1"
+
+
+def test_users_are_named_by_the_label_of_the_workload_its_job_or_pods_else_by_the_annotation_of_the_owner() -> None:
+    job = job_of(waiting("b", 1))
+    labelled = PodSet(template=PodTemplate(labels={"user": "cyd"}))
+    workloads = [
+        replace(waiting("a", 1), labels={"user": "ada"}, annotations={"user": "eve"}),
+        waiting("b", 1),
+        replace(waiting("c", 1), pod_sets=(labelled,)),
+        waiting("d", 1),
+        waiting("e", 1),
+    ]
+    owners = [replace(job, labels={"user": "bob"}), replace(job_of(waiting("d", 1)), annotations={"user": "dan"})]
+    snapshot = snapshot_of([*workloads, *owners])
+    assert [user_of(snapshot, one, "user") for one in workloads] == ["ada", "bob", "cyd", "dan", ""]
+
+
+def test_users_have_what_their_workloads_hold_request_and_cost() -> None:
+    mine = [replace(one, labels={"user": "ada"}) for one in (running("x", 4), waiting("y", 2), running("z", 1))]
+    stopped = replace(waiting("s", 1), labels={"user": "ada"}, active=False)
+    prices = Prices(gpu_hour={}, other=2.0)
+    rows = user_rows(snapshot_of([*org_cohort(), *mine, stopped]), "user", prices)
+    assert [(row.name, row.running, row.pending) for row in rows] == [("", 4, 1), ("ada", 2, 1)]
+    assert (described(rows[1].used), described(rows[1].wanted), rows[1].hourly) == ("5 GPUs", "2 GPUs", 10.0)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=str)
+async def test_users_lead_to_their_workloads_and_workloads_are_filtered_by_user(size: tuple[int, int]) -> None:
+    mine = [replace(running("x", 4), labels={"user": "[red]ada[/red]\x1b"}), replace(waiting("y", 2), labels=BOB)]
+    async with staged(recorded([*org_cohort(), *mine]), size) as stage:
+        await stage.write(":users")
+        await stage.press("enter", "j", "enter")
+        assert stage.line("▌").split()[1:] == ["[red]ada[/red]\ufffd", "User", "–"]
+        await stage.press("j", "enter")
+        assert stage.app.way[-1] == "research/x"
+        await stage.press("escape", "escape")
+        assert stage.line("▌").split()[1] == "[red]ada[/red]\ufffd"
+        await stage.press("escape", "3", "slash")
+        await stage.write("user=bob")
+        await stage.press("enter")
+        grid = stage.app.screen.query_one(Grid)
+        assert [row.key for row in grid.rows] == ["research/y"]

@@ -239,6 +239,7 @@ SIMULATION: tuple[Action, ...] = (
         label="pause",
         help="Pause or resume the simulation.",
         scope=Scope.SIMULATION,
+    _list("users", "users", "List users: GPUs in use, pending GPUs, cost rate.", "users", "user"),
         aliases=("pause", "resume", "run"),
         footer=True,
     ),

@@ -1,6 +1,7 @@
 """Lists of objects that have no view of their own, opened by `:` above the front screen, and ownership trees.
 
-All lists have the same screen, `ObjectListScreen`; an `ObjectList` has the columns and the function that makes the rows.
+All lists have the same screen, `ObjectListScreen`; an `ObjectList` has the columns, and the function that makes the
+rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,11 +14,13 @@ from gpuconsole.insight.index.demand import pod_units
 from gpuconsole.insight.index.object_lists import (
     CheckRow,
     FlavorRow,
+    UserRow,
     check_rows,
     cohort_rows,
     flavor_rows,
     listed_pods,
     queue_of_pod,
+    user_rows,
 )
 from gpuconsole.insight.index.ownership import USERS, OwnedObject, ownership
 from gpuconsole.insight.index.quota_tree import QuotaNode, QuotaUse
@@ -63,6 +66,8 @@ class ObjectList(Generic[T]):
     """API resources (plurals) of its rows."""
     labels: Callable[[T], Mapping[str, str]] = lambda row: {}
     fault: Callable[[T], bool] = lambda row: False
+    tree: Callable[[T], Subject | None] = lambda row: None
+    """What Enter opens the ownership tree of, for a row whose object has no page: a table and a key."""
 
 
 class ObjectListScreen(ConsoleScreen):
@@ -107,7 +112,10 @@ class ObjectListScreen(ConsoleScreen):
         return [subject for subject in found if subject is not None]
 
     def handlers(self) -> Handlers:
-        subject = self.subject()
+        subject, row = self.subject(), self.grid.current if self.grid is not None else None
+        tree = self._listed.tree(row) if row is not None else None
+        if tree is not None:
+            return {**super().handlers(), "object.open": lambda: self.open(OwnershipScreen(*tree))}
         if subject is None:
             return super().handlers()
         offered = {**super().handlers(), "object.open": lambda: self.open(object_screen(*subject))}
@@ -138,7 +146,7 @@ class OwnershipScreen(ConsoleScreen):
         yield Grid(TREE, key=lambda row: row.path, empty=f"{called(self._key)} no longer exists.")
 
     def crumb(self) -> str:
-        return f"owners {called(self._key)}"
+        return f"owners {called(self._key) or NO_USER}"
 
     def show(self, snapshot: Snapshot) -> None:
         self._trees.ask(snapshot)
@@ -378,6 +386,7 @@ COHORTS = ObjectList[QuotaNode](
     empty="No Cohorts in this cluster, and no ClusterQueue names one.",
     reads=frozenset({"cohorts", "clusterqueues"}),
     fault=lambda row: bool(row.problem),
+    tree=lambda row: None if row.declared else Subject("cohorts", row.name),
 )
 
 
@@ -460,7 +469,74 @@ def _controller(row: CheckRow) -> str:
     return row.check.controller if row.check.active else f"{row.check.controller} (inactive)"
 
 
-LISTS: dict[str, ObjectList[Any]] = {one.name: one for one in (PODS, FLAVORS, COHORTS, CHECKS)}
+NO_USER = "(no user)"
+USER_LIST = ObjectList[UserRow](
+    name="users",
+    columns=lambda newest: (
+        Column("USER", lambda row: row.name or ((NO_USER, "dim"),), id="name", width=16, flex=2, sort=_by_name),
+        Column(
+            "GPUS",
+            lambda row: _units(row.used),
+            id="usage",
+            width=7,
+            align="right",
+            sort=lambda row: sum(row.used.values()),
+            down=True,
+            number=lambda row: sum(row.used.values()),
+        ),
+        Column(
+            "RUNNING",
+            lambda row: _amount(row.running, "running"),
+            width=7,
+            align="right",
+            sort=lambda row: row.running,
+            down=True,
+        ),
+        Column(
+            "PENDING",
+            lambda row: _amount(row.pending, "pending"),
+            width=7,
+            align="right",
+            sort=lambda row: row.pending,
+            down=True,
+        ),
+        Column(
+            "PENDING GPUS",
+            lambda row: _units(row.wanted),
+            width=12,
+            align="right",
+            sort=lambda row: sum(row.wanted.values()),
+            down=True,
+            number=lambda row: sum(row.wanted.values()),
+        ),
+        Column(
+            "$/H",
+            lambda row: fmt.money(row.hourly) if row.hourly else fmt.NOTHING,
+            id="cost",
+            width=9,
+            align="right",
+            sort=lambda row: row.hourly,
+            down=True,
+            name="cost_usd_per_hour",
+            number=lambda row: row.hourly,
+        ),
+    ),
+    rows=lambda console, snapshot, namespaces: user_rows(
+        snapshot, console.cost_labels.user, console.prices, namespaces
+    ),
+    key=lambda row: row.name,
+    about=lambda row: None,
+    empty="No workloads, so no users. The setting cost.user_label names the label with the user.",
+    reads=frozenset({"workloads"}),
+    tree=lambda row: Subject(USERS, row.name),
+)
+
+
+def _by_name(row: UserRow) -> str:
+    return row.name
+
+
+LISTS: dict[str, ObjectList[Any]] = {one.name: one for one in (PODS, FLAVORS, COHORTS, CHECKS, USER_LIST)}
 """Name, as in the action `list.NAME` → its list."""
 
 

@@ -31,7 +31,7 @@ CHARTS = ("plot", "matrix", "waits", "gantt")
 ANSWERS = ("ledger", "slots", "shares", "antipatterns", "risk", "drills", "shadow", "alerts", *CHARTS)
 """Names of the reports in `screens.answers`, and of charts; the action `answer.NAME` opens one."""
 
-LISTS = ("pods", "flavors", "cohorts", "checks")
+LISTS = ("pods", "flavors", "cohorts", "checks", "users")
 """Names of the lists in `screens.object_lists`; the action `list.NAME` opens one."""
 
 

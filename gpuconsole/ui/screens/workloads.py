@@ -15,6 +15,7 @@ from gpuconsole.insight.forecast.forecast import WorkloadOutlook
 from gpuconsole.insight.health.telemetry import of_pods, use
 from gpuconsole.insight.index.demand import ends_at
 from gpuconsole.insight.index.device_layout import connection
+from gpuconsole.insight.index.object_lists import user_of
 from gpuconsole.insight.index.queues import position_text
 from gpuconsole.insight.index.unqueued_work import unqueued_work
 from gpuconsole.insight.pending.pending import explain
@@ -278,13 +279,22 @@ class WorkloadsScreen(ConsoleScreen):
 
     def body(self) -> ComposeResult:
         yield Grid(
-            (*columns(lambda: self._listing), *self._start_columns(), *self._forecast_columns()),
+            (*columns(lambda: self._listing), self._user_column(), *self._start_columns(), *self._forecast_columns()),
             key=lambda row: row.key,
             labels=lambda row: row.workload.labels,
             object_of=lambda row: row.workload,
             fault=lambda row: row.phase in (WorkloadPhase.FAILED, WorkloadPhase.EVICTED) or row.workload.evictions > 0,
             empty="No workloads. Press n to submit a job, 0 for all namespaces.",
         )
+
+    def _user_column(self) -> Column[WorkloadRow]:
+        """The column of who submitted the workload, by which it can be filtered: `user=ada`."""
+        label = self.console.cost_labels.user
+
+        def user(row: WorkloadRow) -> str:
+            return user_of(self.snapshot, row.workload, label)
+
+        return Column("USER", user, id="user", width=10, sort=user, rank=8)
 
     def _start_columns(self) -> tuple[Column[WorkloadRow], ...]:
         """The column of estimated starts, if a worker process can run forecasts."""
