@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -14,13 +13,14 @@ from textual.app import ComposeResult
 from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.cost.rates import By, CostReport, cost_report
 from gpuconsole.insight.health.alerts import Alert, AlertKind
+from gpuconsole.insight.history_charts import QueuePair, preemption_matrix
 from gpuconsole.insight.index.gpu_map import GpuRow, gpu_rows
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, every
 from gpuconsole.insight.overview import Dashboard, GpuTotals, LastHour, UnitTotals, Waiting, dashboard, last_hour
-from gpuconsole.insight.preemption.history import PreemptionRow, at_least, rows
+from gpuconsole.insight.preemption.history import at_least, rows
 from gpuconsole.insight.series import GpuSample, gpu_samples
 from gpuconsole.insight.timeline import Repeated, folded
-from gpuconsole.model.clock import HOUR
+from gpuconsole.model.clock import HOUR, MINUTE
 from gpuconsole.model.devices import WHOLE_GPU, by_kind, described
 from gpuconsole.model.events import HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
@@ -141,6 +141,10 @@ class DashboardScreen(ConsoleScreen):
         """The lines of the first three panels."""
         self._window = "Last hour"
         """Title of the third panel."""
+        self._priced: int | None = None
+        """The minute of the cluster's time whose costs were computed."""
+        self._paired: tuple[int, Sequence[QueuePair]] | None = None
+        """The minute in which the preemptions by pair of queues were read, and these."""
         self._layout: PanelLayout | None = None
 
     def body(self) -> ComposeResult:
@@ -275,7 +279,9 @@ class DashboardScreen(ConsoleScreen):
             self._hours.ask(snapshot)
         else:
             self._show_hour((self.console.last_hour(), ()))
-        if self.query_one("#cost").display:
+        minute = snapshot.time // MINUTE
+        if self.query_one("#cost").display and minute != self._priced:
+            self._priced = minute
             self._costs.ask(snapshot)
         self._trends.ask(snapshot, WHOLE_CLUSTER)
         self._show_events(snapshot)
@@ -291,9 +297,11 @@ class DashboardScreen(ConsoleScreen):
 
     def _count_hour(self, snapshot: Snapshot) -> "ShownHour":
         try:
-            since = snapshot.time - HOUR
-            found = [row for row in rows(self.console.preemptions(MOST)) if row.time > since]
-            return self.console.last_hour(), pairs_of(found)
+            if self._paired is None or self._paired[0] != snapshot.time // MINUTE:
+                since = snapshot.time - HOUR
+                found = [row for row in rows(self.console.preemptions(MOST)) if row.time > since]
+                self._paired = snapshot.time // MINUTE, preemption_matrix(found).pairs
+            return self.console.last_hour(), self._paired[1]
         except ConsoleError as error:
             LOG.warning("The last hour is counted over the newest events only: %s", error)
             return last_hour(snapshot.recent, snapshot.time), ()
@@ -386,8 +394,8 @@ class DashboardScreen(ConsoleScreen):
                 self.console_app.go("preemptions" if row.line.what is HistoryEventKind.PREEMPTED else "history")
 
 
-ShownHour = tuple[LastHour, Sequence[tuple[str, str, int]]]
-"""The last hour, and the pairs of victim queue and preempting queue with their numbers of preemptions."""
+ShownHour = tuple[LastHour, Sequence[QueuePair]]
+"""The last hour, and its preemptions by queue of victim and preemptor."""
 LEAST_EVENTS = 8
 """Lines that the list of events asks for; more are welcome."""
 MORE = 3
@@ -401,17 +409,16 @@ def event_key(row: Repeated) -> str:
     return f"{row.first} {row.line.what} {row.line.workload} {row.line.by}"
 
 
-def pairs_of(found: Sequence[PreemptionRow]) -> Sequence[tuple[str, str, int]]:
-    """Count preemptions by the queues of victim and preemptor, the most frequent first."""
-    counts = Counter((row.victim_queue, row.by_queue) for row in found)
-    return [(victim, by, number) for (victim, by), number in counts.most_common(MORE)]
-
-
-def pair_lines(pairs: Sequence[tuple[str, str, int]]) -> tuple[Cell, ...]:
+def pair_lines(pairs: Sequence[QueuePair]) -> tuple[Cell, ...]:
     """Format the most frequent pairs of queues: `5× speech ← ranking`."""
     return tuple(
-        ((f"{number:>4}× ", "strong"), (victim or "no queue", ""), (" ← ", "victim"), (by or "no queue", ""))
-        for victim, by, number in pairs
+        (
+            (f"{pair.times:>4}× ", "strong"),
+            (pair.victim or "no queue", ""),
+            (" ← ", "victim"),
+            (pair.by or "no queue", ""),
+        )
+        for pair in pairs[:MORE]
     )
 
 
