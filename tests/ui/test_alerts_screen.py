@@ -24,7 +24,7 @@ groups:
 
 async def test_without_rules_the_screen_says_how_to_write_them() -> None:
     async with staged(busy_org(), (80, 24)) as stage:
-        await stage.press("I")
+        await stage.press("J")
         assert NO_RULES[:60] in stage.text
 
 
@@ -42,7 +42,7 @@ async def test_firing_alerts_are_announced_listed_and_silenced(tmp_path: Path) -
         assert announced.startswith(f"⚠ Busy: {allocated} GPUs of type")
         await stage.tick()
         assert "⚠ 1 alert" in stage.lines[0]
-        await stage.press("I")
+        await stage.press("J")
         row = stage.line("⚠ firing")
         assert "critical" in row
         assert "team=[bold]x" in stage.text, "the whole labels are below the table"

@@ -103,12 +103,12 @@ async def test_without_a_live_cluster_there_is_no_agreement_and_the_screen_says_
 
 async def test_a_screen_that_needs_the_key_itself_keeps_it_and_the_command_line_opens_the_answer() -> None:
     async with staged(simulated(org_cohort())) as stage:
-        await stage.press("3", "f")
+        await stage.press("7", "b")
         assert not isinstance(stage.app.screen, AnswerScreen)
-        await stage.press("escape", ":")
-        await stage.write("shares")
+        await stage.press(":")
+        await stage.write("ledger")
         await stage.press("enter")
-        assert stage.screen(AnswerScreen).crumb() == "shares"
+        assert stage.screen(AnswerScreen).crumb() == "ledger"
 
 
 async def test_risk_comes_run_by_run_until_it_is_whole() -> None:

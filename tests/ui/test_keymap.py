@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from gpuconsole.cli.keys import read_keymap
 from gpuconsole.config import load
 from gpuconsole.errors import ConfigError
-from gpuconsole.ui.actions import ACTIONS, BY_ID
+from gpuconsole.ui.actions import ACTIONS, BY_ID, Scope
 from gpuconsole.ui.actions.keymap import DEFAULT, PRESETS, build_keymap, find_conflicts, parse_keys
+from gpuconsole.ui.actions.keys import continuations
 from gpuconsole.ui.app import ConsoleApp, Preferences
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
-from gpuconsole.ui.widgets.dialogs import ChoiceDialog
+from gpuconsole.ui.widgets.dialogs import MOVES, ChoiceDialog
 from gpuconsole.ui.widgets.grid import Grid
 from tests.support.console_clusters import busy_org
-from tests.support.console_stage import Stage
+from tests.support.console_stage import Stage, staged
 
 KEYS = {
     "j": ("j",),
@@ -68,14 +69,14 @@ def test_the_registrys_own_keys_can_all_be_written() -> None:
 
 
 def test_bindings_replace_the_keys_of_an_action_and_nothing_else() -> None:
-    bindings = {"table.top": "g g, ctrl+home", "object.describe": "", "workload.move": "Q"}
+    bindings = {"table.top": "g g, ctrl+home", "object.describe": "", "workload.move": "f11"}
     keymap, problems = build_keymap("default", bindings)
     assert problems == []
     before = {action.id: action.keys for action in ACTIONS}
     assert {one.id: one.keys for one in keymap.actions if one.keys != before[one.id]} == {
         "table.top": ("g g", "ctrl+home"),
         "object.describe": (),
-        "workload.move": ("Q",),
+        "workload.move": ("f11",),
     }
 
 
@@ -84,7 +85,7 @@ CONFLICTS = {
     "of the same kind of object": ({"workload.move": "D"}, "'D' conflicts with 'D' of workload.duplicate (duplicate)"),
     "a chord that begins with a key": ({"app.header": "g h"}, "'g h' conflicts with 'g' of table.top (top)"),
     "a key that begins chords": ({"app.header": "y"}, "'y' conflicts with 'y' of object.yaml (yaml)"),
-    "two bindings": ({"app.header": "Q", "app.refresh": "Q"}, "'Q' conflicts with 'Q' of app.refresh (refresh)"),
+    "two bindings": ({"app.header": "f11", "app.refresh": "f11"}, "'f11' conflicts with 'f11' of app.refresh (refresh)"),
 }
 
 
@@ -137,7 +138,7 @@ def test_the_default_keymap_is_the_registry() -> None:
 
 
 async def test_rebound_keys_and_chords_work_and_footer_help_and_palette_show_them() -> None:
-    bindings = {"table.bottom": "g e, Q", "table.top": "g g", "object.open": "ctrl+l, enter", "view.cost": "comma"}
+    bindings = {"table.bottom": "g e, f11", "table.top": "g g", "object.open": "ctrl+l, enter", "view.cost": "comma"}
     keymap, problems = build_keymap("default", {**bindings, "object.describe": ""})
     assert problems == []
     app = ConsoleApp(busy_org(), repaint=0, preferences=Preferences(keymap=keymap))
@@ -150,7 +151,7 @@ async def test_rebound_keys_and_chords_work_and_footer_help_and_palette_show_the
         assert "ctrl+l open" in stage.lines[-1]
         assert "describe" not in stage.lines[-1]
 
-        await stage.press("Q")
+        await stage.press("f11")
         assert grid.cursor == len(grid.rows) - 1
         await stage.press("g")
         popup = stage.screen(ChoiceDialog)
@@ -173,10 +174,10 @@ async def test_rebound_keys_and_chords_work_and_footer_help_and_palette_show_the
         stage.screen(WorkloadDetailScreen)
         await stage.press("escape", "question_mark")
         stage.screen(HelpScreen)
-        assert "g e  Q" in stage.text
+        assert "g e  f11" in stage.text
         await stage.press("escape", "ctrl+p")
         await stage.write("bottom")
-        assert "g e  Q" in stage.text
+        assert "g e  f11" in stage.text
         await stage.press("escape", "comma")
         assert app.view == "cost"
         assert ", cost" in stage.lines[1]
@@ -198,3 +199,70 @@ async def test_emacs_moves_and_deletes_with_its_keys() -> None:
         ]
         await stage.press("escape", "alt+x")
         assert "Search actions" in stage.text
+
+
+SHARED = {
+    "left": ("the open time line takes the arrows; the others fold or move left", "time queue node topology chart"),
+    "right": ("the open time line takes the arrows; the others unfold or move right", "time queue node topology chart"),
+    "shift+left": ("the open time line takes the arrows", "time table"),
+    "shift+right": ("the open time line takes the arrows", "time table"),
+    "escape": ("back, also from an earlier time", "time app"),
+    ".": ("pause or resume what moves: the recording, the simulation, a log", "time sim logs"),
+    "-": ("a screen with a time window shortens it, as + lengthens it", "app window"),
+    "enter": ("go on with what is in front: open, run, next step", "object whatif drill"),
+    "o": ("a list of drills has no owners", "object drill"),
+    "s": ("stop or resume", "workload queue forward"),
+    "m r": ("resume", "workload queue"),
+    "e": ("edit: the quota, the manifest, the manifest again", "queue object edit"),
+    "R": ("a drill has no bars whose resource could be chosen", "queue drill"),
+    "h": ("left, as in vim; the what-if has nothing to fold", "queue node topology whatif"),
+    "l": ("right, as in vim; rows that unfold have no logs", "queue node topology object"),
+    "B": ("by what to colour or to group", "node cost chart"),
+    "a": ("add to the list: a change, a victim", "whatif drill"),
+    "b": ("the what-if compares its two lists; the ledger is at :ledger", "whatif answer"),
+    "p": ("a what-if has no logs", "whatif object logs"),
+    "ctrl+s": ("send the form or the edited text", "submit edit"),
+    "ctrl+t": ("the form of a job shows the present only", "submit time"),
+}
+"""Key that several actions have → why that does not hurt, and the groups of the actions."""
+
+
+def test_a_key_has_one_meaning_but_for_a_short_list_with_reasons() -> None:
+    groups: dict[str, dict[str, None]] = {}
+    for action in ACTIONS:
+        for key in action.keys:
+            groups.setdefault(key, {})[action.id.partition(".")[0]] = None
+    known = {key: set(names.split()) for key, (_, names) in SHARED.items()}
+    several = {key: set(names) for key, names in groups.items() if len(names) > 1}
+    assert {key: names for key, names in several.items() if not names <= known.get(key, set())} == {}
+    assert set(several) == set(known)
+
+
+def test_no_group_of_actions_gives_a_key_two_meanings() -> None:
+    owners: dict[tuple[str, str], list[str]] = {}
+    for action in ACTIONS:
+        for key in action.keys:
+            owners.setdefault((action.id.partition(".")[0], key), []).append(action.id)
+    assert {place: ids for place, ids in owners.items() if len(ids) > 1} == {}
+
+
+KINDS = {"workloads": Scope.WORKLOAD, "queues": Scope.QUEUE, "nodes": Scope.NODE}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_letter_means_in_the_menu_what_it_means_outside(kind: str) -> None:
+    actions = [action for action in ACTIONS if action.scope in (Scope.OBJECT, KINDS[kind]) and action.id not in MOVES]
+    outside = {key: action.id for action in actions for key in action.keys if len(key) == 1}
+    inside = {key: action.id for key, action in continuations("m", actions).items()}
+    both = {key: (outside[key], id) for key, id in inside.items() if key in outside}
+    # Both edit; the menu has the manifest, which has no key of its own there.
+    both.pop("e", None)
+    assert both == {}
+
+
+async def test_describe_is_d_in_every_menu() -> None:
+    async with staged(busy_org()) as stage:
+        for view in "234":
+            await stage.press(view, "m")
+            assert stage.line(" describe ").strip("│▌ ").split()[0] == "d"
+            await stage.press("escape")

@@ -159,7 +159,7 @@ async def test_marked_nodes_are_cordoned_together() -> None:
         await stage.press("4", "space", "right", "space", "c")
         await stage.tick(times=2)
         assert cordoned(stage) == ["node-1", "node-3"]
-        await stage.press("backslash", "home", "u")
+        await stage.press("backslash", "home", "C")
         await stage.tick(times=2)
         assert cordoned(stage) == ["node-3"]
 
@@ -184,7 +184,7 @@ def taints(stage: Stage, name: str) -> list[str]:
 
 async def test_a_taint_is_typed_and_checked_as_the_api_server_checks_it() -> None:
     async with staged(busy_org()) as stage:
-        await stage.press("4", "t")
+        await stage.press("4", "m", "t")
         stage.screen(Prompt)
         assert "key=value:Effect" in stage.text
         for wrong, said in (("dedicated", "is not a taint"), ("=a:b c", "the key of a taint cannot be empty")):
@@ -204,7 +204,7 @@ async def test_a_taint_is_typed_and_checked_as_the_api_server_checks_it() -> Non
 async def test_a_taint_that_evicts_pods_names_them_and_does_nothing_by_enter_alone() -> None:
     async with staged(busy_org()) as stage:
         before = taints(stage, "node-1")
-        await stage.press("4", "t")
+        await stage.press("4", "m", "t")
         await stage.write("broken:NoExecute")
         assert "⚠ evicts the pods of 2 workloads" in stage.text
         await stage.press("enter")
@@ -214,7 +214,7 @@ async def test_a_taint_that_evicts_pods_names_them_and_does_nothing_by_enter_alo
         await stage.press("enter")
         await stage.tick(times=2)
         assert taints(stage, "node-1") == before
-        await stage.press("t")
+        await stage.press("m", "t")
         await stage.write("broken:NoExecute")
         await stage.press("enter", "tab", "enter")
         await stage.tick(times=2)
@@ -225,18 +225,18 @@ async def test_a_taint_that_evicts_pods_names_them_and_does_nothing_by_enter_alo
 
 async def test_who_tolerates_a_taint_is_not_among_its_victims() -> None:
     async with staged(busy_org()) as stage:
-        await stage.press("4", "t")
+        await stage.press("4", "m", "t")
         await stage.write("nvidia.com/gpu=broken:NoExecute")
         assert "⚠ evicts the pods of 0 workloads" in stage.text
 
 
 async def test_removing_a_taint_lists_those_that_the_node_has() -> None:
     async with staged(busy_org()) as stage:
-        await stage.press("4", "t")
+        await stage.press("4", "m", "t")
         await stage.write("dedicated=ml:PreferNoSchedule")
         await stage.press("enter")
         await stage.tick(times=2)
-        await stage.press("m", "t")
+        await stage.press("m", "T")
         stage.screen(ChoiceDialog)
         assert " 1 " in stage.line("nvidia.com/gpu=present:NoSchedule")
         assert " 2 " in stage.line("dedicated=ml:PreferNoSchedule")
@@ -246,7 +246,7 @@ async def test_removing_a_taint_lists_those_that_the_node_has() -> None:
         await stage.press("enter")
         await stage.tick(times=2)
         assert len(taints(stage, "node-1")) == 2
-        await stage.press("m", "t", "2", "tab", "enter")
+        await stage.press("m", "T", "2", "tab", "enter")
         await stage.tick(times=2)
         assert taints(stage, "node-1") == ["nvidia.com/gpu=present:NoSchedule"]
 
@@ -271,13 +271,13 @@ async def test_a_node_without_a_taint_has_none_to_remove() -> None:
 
 async def test_a_node_fails_and_comes_back() -> None:
     async with staged(busy_org()) as stage:
-        await stage.press("4", "m", "f")
+        await stage.press("4", "m", "k")
         stage.screen(Confirm)
         await stage.press("tab", "enter")
         await stage.tick(times=2)
         assert not ready(stage, "node-1")
         assert "⚠⚠⚠⚠⚠⚠⚠⚠" in stage.line("▌node-1")
-        await stage.press("m", "r")
+        await stage.press("m", "K")
         await stage.tick(times=2)
         assert ready(stage, "node-1")
 

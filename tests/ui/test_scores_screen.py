@@ -17,7 +17,7 @@ async def test_every_node_has_its_verdict_and_its_scores(size: tuple[int, int]) 
     async with staged(console, size) as stage:
         await stage.press("3", "slash")
         await stage.write("llm-ft")
-        await stage.press("enter", "f")
+        await stage.press("enter", "m", "n")
         screen = stage.screen(ScoresScreen)
         rows = screen.query_one("#scores", Grid).rows
         assert [(row.node, row.chosen, row.fits) for row in rows] == [
@@ -41,20 +41,20 @@ async def test_of_a_workload_without_pods_its_template_is_asked_about() -> None:
     async with staged(console) as stage:
         await stage.press("3", "slash")
         await stage.write("huge")
-        await stage.press("enter", "f")
+        await stage.press("enter", "m", "n")
         assert "none of 3 nodes is feasible" in stage.text
         assert "FailedScheduling  0/3 nodes are available" in stage.text
 
 
 async def test_another_pod_can_be_chosen_and_the_answer_is_renewed_on_demand() -> None:
     async with staged(busy_org()) as stage:
-        await stage.press("3", "f")
+        await stage.press("3", "m", "n")
         before = stage.line("as of")
         await stage.tick(5.0)
         assert stage.line("as of") == before
         await stage.press("ctrl+r")
         assert stage.line("as of") != before
-        await stage.press("f", "enter")
+        await stage.press("m", "n", "enter")
         stage.screen(ScoresScreen)
         await stage.press("escape")
         assert stage.app.view == "workloads"
@@ -62,7 +62,7 @@ async def test_another_pod_can_be_chosen_and_the_answer_is_renewed_on_demand() -
 
 async def test_a_recording_says_that_it_cannot_tell() -> None:
     async with staged(recorded(org_cohort())) as stage:
-        await stage.press("3", "f")
+        await stage.press("3", "m", "n")
         assert "A recording has no what-ifs" in stage.text
 
 
@@ -72,6 +72,6 @@ async def test_hostile_names_reach_the_screen_clean(name: str) -> None:
     async with staged(console, (80, 24)) as stage:
         console.submit(Submit((a_job("one", 1, "research", ""),)))
         await stage.tick(times=3)
-        for key in ("3", "f", "end", "f", "escape", "escape"):
+        for key in ("3", "m", "n", "end", "m", "n", "escape", "escape"):
             await stage.press(key)
             assert all(line.isprintable() for line in stage.lines), key

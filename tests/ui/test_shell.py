@@ -379,13 +379,13 @@ async def test_a_held_queue_is_resumed_without_a_question() -> None:
 async def test_draining_a_queue_asks_and_enter_alone_does_nothing() -> None:
     console = console_of()
     async with shown(console) as (app, pilot):
-        await press(pilot, "2", "j", "m", "d")
+        await press(pilot, "2", "j", "m", "h")
         assert isinstance(app.screen, Confirm)
         assert app.focused is app.screen.query_one("#no", Button)
         assert "evicts workloads with quota (1 running, 0 reserved or admitted)" in "\n".join(painted(app))
         await press(pilot, "enter")
         assert console.sent == []
-        await press(pilot, "m", "d", "right", "enter")
+        await press(pilot, "m", "h", "right", "enter")
         assert console.sent == [SetStopPolicy("cq-prod", StopPolicy.HOLD_AND_DRAIN)]
 
 
@@ -407,7 +407,7 @@ async def test_deleting_needs_the_name_in_the_title() -> None:
 async def test_a_dialog_is_answered_once_however_fast_its_keys_come() -> None:
     console = console_of()
     async with shown(console) as (app, pilot):
-        await press(pilot, "2", "j", "m", "d")
+        await press(pilot, "2", "j", "m", "h")
         dialog = app.screen
         assert isinstance(dialog, Confirm)
         for _ in range(2):

@@ -70,9 +70,9 @@ async def test_changes_are_added_from_a_menu_and_undone_one_by_one() -> None:
         await stage.write("serve")
         await stage.press("enter", "a", "k", "down", "enter")
         assert words(stage) == ["stop prod/serve", "fail node node-2"]
-        await stage.press("u")
+        await stage.press("backspace")
         assert words(stage) == ["stop prod/serve"]
-        await stage.press("u", "u")
+        await stage.press("backspace", "backspace")
         assert words(stage) == []
         assert "No changes yet" in stage.text
 
@@ -305,7 +305,7 @@ async def test_any_command_of_a_step_can_be_asked_for() -> None:
 
 async def test_time_passes_before_the_changes_that_follow() -> None:
     async with staged(busy_org()) as stage:
-        await stage.press("7", "t", "ctrl+u")
+        await stage.press("7", "@", "ctrl+u")
         await stage.write("10m")
         await stage.press("enter")
         try_out(stage.app, whatif_changes.lose("node-1"))
@@ -324,7 +324,7 @@ async def test_two_lists_are_held_against_each_other() -> None:
         await stage.press("enter")
         assert stage.line("GPUs in use").split()[3] == "20/24"
         assert "A, +" in stage.text
-        await stage.press("u", "b")
+        await stage.press("backspace", "b")
         assert screen.against is None
 
 
@@ -345,7 +345,7 @@ async def test_two_lists_change_places_and_none_of_them_is_lost() -> None:
             ["submit prod/serve-2"],
             ["fail node node-1"],
         )
-        await stage.press("u", "b")
+        await stage.press("backspace", "b")
         assert (words(stage), screen.against) == (["fail node node-1"], None)
 
 
@@ -490,4 +490,4 @@ async def test_a_plan_is_made_for_a_copy_too_and_for_what_comes_later() -> None:
             await _added(stage, change)
             await stage.press("p")
             assert "Target wait (p95)" in stage.text
-            await stage.press("escape", "u")
+            await stage.press("escape", "backspace")

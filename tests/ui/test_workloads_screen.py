@@ -137,7 +137,7 @@ async def test_a_stopped_workload_is_resumed_without_a_question() -> None:
 
 async def test_the_priority_is_asked_for_and_changed() -> None:
     async with staged(busy_org()) as stage:
-        await stage.press("3", "N", "g", "m", "p")
+        await stage.press("3", "N", "g", "m", "P")
         stage.screen(Prompt)
         await stage.press("ctrl+u")
         await stage.write("777")

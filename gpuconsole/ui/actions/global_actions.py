@@ -166,6 +166,15 @@ EVERYWHERE: tuple[Action, ...] = (
         argument="[file]",
     ),
     Action(
+        id="app.copy",
+        keys=('"',),
+        label="copy",
+        help="Copy the cell, the row, or the object as YAML or JSON.",
+        scope=Scope.GLOBAL,
+        aliases=("copy",),
+        argument="[cell|row|name|yaml|json]",
+    ),
+    Action(
         id="app.suspend",
         keys=("ctrl+z",),
         label="suspend",
@@ -220,7 +229,6 @@ VIEWS: tuple[Action, ...] = (
 )
 
 
-
 def _list(id: str, label: str, help: str, *aliases: str) -> Action:
     return Action(id=f"list.{id}", label=label, help=help, scope=Scope.LISTS, aliases=aliases)
 
@@ -230,6 +238,7 @@ LISTS: tuple[Action, ...] = (
     _list("flavors", "flavors", "List flavors: quota, borrowed and free GPUs, nodes, queues.", "fl", "flavors"),
     _list("cohorts", "cohorts", "List cohorts: quota, borrowed and free GPUs, pending workloads.", "cohorts"),
     _list("checks", "checks", "List admission checks: state per workload, controller, message.", "checks", "ac"),
+    _list("users", "users", "List users: GPUs in use, pending GPUs, cost rate.", "users", "user"),
 )
 
 SIMULATION: tuple[Action, ...] = (
@@ -239,7 +248,6 @@ SIMULATION: tuple[Action, ...] = (
         label="pause",
         help="Pause or resume the simulation.",
         scope=Scope.SIMULATION,
-    _list("users", "users", "List users: GPUs in use, pending GPUs, cost rate.", "users", "user"),
         aliases=("pause", "resume", "run"),
         footer=True,
     ),
@@ -458,7 +466,7 @@ ANSWERS: tuple[Action, ...] = (
         argument="[file]",
     ),
     _answer("shadow", "V", "agreement", "Show how often the engine decided as Kueue did.", "shadow", "agreement"),
-    _answer("alerts", "I", "alerts", "Show the alerts of your rules: firing, pending and resolved.", "alerts"),
+    _answer("alerts", "J", "alerts", "Show the alerts of your rules: firing, pending and resolved.", "alerts"),
     Action(
         id="alert.silence",
         keys=("Q",),

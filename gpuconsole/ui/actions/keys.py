@@ -20,6 +20,7 @@ _SHOWN = {
     "right": "→",
     "home": "Home",
     "end": "End",
+    "backspace": "Bksp",
     "pageup": "PgUp",
     "pagedown": "PgDn",
     "f1": "F1",
@@ -32,7 +33,7 @@ def find(key: str, offered: Iterable[Action]) -> Action | None:
 
 
 def continuations(prefix: str, offered: Iterable[Action]) -> dict[str, Action]:
-    """Return the keys that can follow `prefix` in a sequence such as `m p`, each with the action that it completes."""
+    """Return the keys that can follow `prefix` in a sequence such as `m P`, each with the action that it completes."""
     return {
         second: action
         for action in offered
@@ -42,7 +43,7 @@ def continuations(prefix: str, offered: Iterable[Action]) -> dict[str, Action]:
 
 
 def spell(key: str) -> str:
-    """A key as shown to people: `⏎`, `ctrl+p`, `m p`."""
+    """A key as shown to people: `⏎`, `ctrl+p`, `m P`."""
     return " ".join(_SHOWN.get(part, part) for part in key.split())
 
 

@@ -128,7 +128,7 @@ WORKLOADS: tuple[Action, ...] = (
     ),
     Action(
         id="workload.priority",
-        keys=("m p",),
+        keys=("m P",),
         label="priority",
         help="Change its priority.",
         scope=Scope.WORKLOAD,
@@ -152,7 +152,7 @@ WORKLOADS: tuple[Action, ...] = (
     ),
     Action(
         id="workload.scores",
-        keys=("f",),
+        keys=("m n",),
         label="node scores",
         help="Show scheduler filter and score results per node.",
         scope=Scope.WORKLOAD,
@@ -181,7 +181,7 @@ QUEUES: tuple[Action, ...] = (
     ),
     Action(
         id="queue.drain",
-        keys=("m d",),
+        keys=("m h",),
         label="hold and drain",
         help="Stop admissions and evict admitted workloads (stopPolicy: HoldAndDrain).",
         scope=Scope.QUEUE,
@@ -244,7 +244,7 @@ NODES: tuple[Action, ...] = (
     ),
     Action(
         id="node.uncordon",
-        keys=("u",),
+        keys=("C",),
         label="uncordon",
         help="Uncordon the node.",
         scope=Scope.NODE,
@@ -263,7 +263,7 @@ NODES: tuple[Action, ...] = (
     ),
     Action(
         id="node.taint",
-        keys=("t",),
+        keys=("m t",),
         label="taint",
         help="Add a taint (key=value:Effect); NoExecute evicts pods without a toleration.",
         scope=Scope.NODE,
@@ -273,7 +273,7 @@ NODES: tuple[Action, ...] = (
     ),
     Action(
         id="node.untaint",
-        keys=("m t",),
+        keys=("m T",),
         label="remove taint",
         help="Remove a taint chosen from a list.",
         scope=Scope.NODE,
@@ -282,7 +282,7 @@ NODES: tuple[Action, ...] = (
     ),
     Action(
         id="node.fail",
-        keys=("m f",),
+        keys=("m k",),
         label="fail node",
         help="Simulate a node failure: NotReady, and its pods fail.",
         scope=Scope.NODE,
@@ -291,7 +291,7 @@ NODES: tuple[Action, ...] = (
     ),
     Action(
         id="node.restore",
-        keys=("m r",),
+        keys=("m K",),
         label="restore node",
         help="Restore a failed node.",
         scope=Scope.NODE,
@@ -443,7 +443,7 @@ PODS: tuple[Action, ...] = (
     ),
     Action(
         id="object.shell",
-        keys=("m s",),
+        keys=("m S",),
         label="shell",
         help="Open a shell in one of its pods (kubectl exec).",
         scope=Scope.OBJECT,
@@ -459,7 +459,7 @@ PODS: tuple[Action, ...] = (
     ),
     Action(
         id="logs.follow",
-        keys=("f",),
+        keys=(".",),
         label="follow",
         help="Scroll with new lines, or pause scrolling.",
         scope=Scope.LOGS,
@@ -522,7 +522,7 @@ WHAT_IF: tuple[Action, ...] = (
     ),
     Action(
         id="whatif.undo",
-        keys=("u",),
+        keys=("backspace",),
         label="undo",
         help="Remove the last change.",
         scope=Scope.WHAT_IF,
@@ -546,7 +546,7 @@ WHAT_IF: tuple[Action, ...] = (
     ),
     Action(
         id="whatif.later",
-        keys=("t",),
+        keys=("@",),
         label="time",
         help="Set the simulated time of the changes added next.",
         scope=Scope.WHAT_IF,

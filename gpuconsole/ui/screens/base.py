@@ -97,7 +97,7 @@ EVERY_OBJECT = ("object.describe", "object.yaml", "object.menu")
 
 def _yields(action: Action) -> bool:
     """True for an action that is not offered where the screen uses one of its keys."""
-    return action.scope is Scope.ANSWERS or action.id in ("app.last", "time.open")
+    return action.scope is Scope.ANSWERS or action.id in ("app.last", "sim.pause", "time.open")
 
 
 def _without_keys(actions: Iterable[Action], taken: Collection[str]) -> Iterator[Action]:
