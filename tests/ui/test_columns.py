@@ -45,7 +45,10 @@ def test_the_choices_of_all_columns_show_the_same_columns(choices: list[ColumnCh
         ("spec.queueName", "lq"),
         ("spec.priority", "7"),
         ("metadata.creationTimestamp", "1970-01-01T00:01:00Z"),
+        ("spec.podSets.name", ""),
         ("spec.nothing.there", ""),
+        ("spec", ""),
+        ("apiVersion", "kueue.x-k8s.io/v1beta2"),
         ("", ""),
     ],
 )
@@ -113,3 +116,24 @@ async def test_columns_and_views_are_chosen_with_keys_and_remembered(tmp_path: P
         await stage.write("view delete yours")
         await stage.press("enter")
         assert "Unknown view yours; saved views: mine" in "".join(one.message for one in app._notifications)
+
+
+async def test_a_cell_a_row_and_the_object_are_copied() -> None:
+    app = ConsoleApp(recorded(org_cohort()), repaint=0)
+    async with app.run_test(size=(160, 30)) as pilot:
+        stage = Stage(app, pilot)
+        await stage.settle()
+        await stage.press("3", "shift+right", "shift+right", '"', "c")
+        assert app.clipboard == "pending"
+        await stage.press('"', "r")
+        assert app.clipboard.startswith("research/rlhf-2\tpending\tquota\t")
+        await stage.press("space", "space", '"', "n")
+        assert [line.partition("/")[0] for line in app.clipboard.splitlines()] == ["research", "research"]
+        await stage.press("backslash", "colon")
+        await stage.write("copy yaml")
+        await stage.press("enter")
+        assert "\nkind: Workload\n" in app.clipboard
+        await stage.press("colon")
+        await stage.write("copy all")
+        await stage.press("enter")
+        assert "Cannot copy all; one of cell, row, name, yaml, json" in "".join(n.message for n in app._notifications)

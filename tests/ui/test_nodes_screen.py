@@ -157,6 +157,10 @@ async def test_a_cluster_without_nodes_says_so() -> None:
 async def test_marked_nodes_are_cordoned_together() -> None:
     async with staged(busy_org()) as stage:
         await stage.press("4", "space", "right", "space", "c")
+        assert "Cordon node-1, node-3?" in stage.text
+        assert "2 of 2 change" in stage.text
+        assert "▸ node-3 takes no more pods" in stage.text
+        await stage.press("tab", "enter")
         await stage.tick(times=2)
         assert cordoned(stage) == ["node-1", "node-3"]
         await stage.press("backslash", "home", "C")

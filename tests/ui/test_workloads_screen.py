@@ -112,6 +112,8 @@ async def test_marked_workloads_are_stopped_together_after_a_question_with_cance
         await stage.press("enter", "g", "space", "space", "s")
         stage.screen(Confirm)
         assert "Stop research/embed, research/llm-ft?" in stage.text
+        assert "2 of 2 change" in stage.text
+        assert "▸ research/embed runs on 2 GPUs; ~0.0 GPU-hours of work lost" in stage.text
         await stage.press("enter")
         await stage.tick(times=3)
         stage.screen(WorkloadsScreen)
@@ -120,6 +122,11 @@ async def test_marked_workloads_are_stopped_together_after_a_question_with_cance
         await stage.tick(times=5)
         stopped = [w.name for w in stage.app.cluster.snapshot.workloads.all() if not w.active]
         assert sorted(stopped) == ["job-embed-5eb0a", "job-llm-ft-4364e"]
+        every = len(names(stage))
+        await stage.press("backslash", "g", "v", "G", "v", "s")
+        assert f"{every - 2} of {every} change; 2 do not" in stage.text
+        assert "⊘ research/embed already inactive" in stage.text
+        await stage.press("escape")
 
 
 async def test_a_stopped_workload_is_resumed_without_a_question() -> None:

@@ -147,9 +147,9 @@ class AppServices(Protocol):
     themes: Sequence[Theme]
     contexts: Contexts | None
     namespaces: frozenset[str]
+    layout_file: Path | None
     cluster: Console
     pace: KeyIdleTimer
-    layout_file: Path | None
 
     @property
     def keymap(self) -> Keymap: ...
@@ -238,6 +238,10 @@ class ActionGroup:
         """Dangerous action id → function that makes its confirmation; None runs it without one."""
         return {}
 
+    def previews(self) -> Mapping[str, Callable[[], Question | None]]:
+        """Action id → function that asks before it where several objects are marked, with its effect on each."""
+        return {}
+
 
 class ActionRunner:
     """Finds the actions that a screen offers by their keys, and runs them."""
@@ -297,7 +301,7 @@ class ActionRunner:
             self._screen.flash(f"{action.label}: not available on this screen", "warning")
         elif reason := self._screen.refusal(action):
             self._screen.flash(f"{action.label}: {reason}", "warning")
-        elif action.dangerous and (question := self._screen.question(action)) is not None:
+        elif (question := self._screen.confirmation(action)) is not None:
             self._screen.dialogs.ask(question, handler)
         else:
             handler()
@@ -379,6 +383,14 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
             if (make := group.questions().get(action.id)) is not None:
                 return make()
         return Question(f"{action.label.capitalize()}?", (action.help,), yes=action.label.capitalize())
+
+    def confirmation(self, action: Action) -> Question | None:
+        """Return what to ask before an action: with a preview if several objects are marked; None asks nothing."""
+        if action.changes and len(self.subjects()) > 1:
+            for group in reversed(self.groups):
+                if (make := group.previews().get(action.id)) is not None:
+                    return make()
+        return self.question(action) if action.dangerous else None
 
     def subject(self) -> Subject | None:
         """Return the object under the cursor; None if there is none."""

@@ -1,20 +1,27 @@
-"""Columns of the table in front, chosen in a dialog; saved views: a screen with its filter, sort and columns."""
+"""What all tables offer: columns chosen in a dialog, saved views, and copies to the clipboard of the terminal.
+
+A saved view is a screen with its filter, sort and columns. The clipboard is set by OSC 52, which also works over SSH.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
+from gpuconsole.insight.tables import counted
 from gpuconsole.model.text import clean
 from gpuconsole.ui.screens.base import AppServices, ConsoleScreen
+from gpuconsole.ui.screens.objects import find
 from gpuconsole.ui.table_layouts import SavedView, TableLayout
-from gpuconsole.ui.table_model import NARROWEST, WIDEST, Column, ColumnChoice
+from gpuconsole.ui.table_model import NARROWEST, WIDEST, Column, ColumnChoice, text_of
 from gpuconsole.ui.widgets.dialogs import AROUND, ChoiceOption, Dialog, Question
 from gpuconsole.ui.widgets.grid import Grid
 from gpuconsole.ui.widgets.painter import Lines, StatusLine
+from gpuconsole.ui.yaml_view import as_yaml
 
 KEYS = "space show/hide · J/K move · ←/→ width · r reset · ⏎ keep · esc cancel"
 NO_TABLE = "This screen has no table"
@@ -219,3 +226,59 @@ def _choose_view(app: AppServices, screen: ConsoleScreen) -> None:
         screen.dialogs.choose("Saved views", options, lambda name: open_view(app, name))
     else:
         screen.flash(VIEW_USAGE)
+
+
+COPIES = {
+    "cell": ("c", "the cell under the picked column, else the first"),
+    "row": ("r", "the visible cells, separated by tabs; all marked rows"),
+    "name": ("n", "namespace and name of the object"),
+    "yaml": ("y", "the object as YAML"),
+    "json": ("j", "the object as JSON"),
+}
+"""What can be copied → its key, and what it is."""
+
+
+def ask_copy(app: AppServices) -> None:
+    """Choose what to copy."""
+    screen = app.front
+    if screen is not None:
+        options = [ChoiceOption(what, what, key, ((text, "dim"),)) for what, (key, text) in COPIES.items()]
+        screen.dialogs.choose("Copy", options, lambda what: copy(app, what))
+
+
+def copy(app: AppServices, what: str) -> None:
+    """Copy a cell, a row, or the selected objects."""
+    screen = app.front
+    if screen is None:
+        return
+    if what not in COPIES:
+        screen.flash(f"Cannot copy {what}; one of {', '.join(COPIES)}", "error")
+        return
+    text = _copied(screen, what)
+    if text:
+        screen.app.copy_to_clipboard(text)
+        screen.flash(f"Copied {text if len(text) <= SHOWN else counted(len(text), 'character')}")
+    else:
+        screen.flash(f"No {what} to copy: nothing is selected", "warning")
+
+
+SHOWN = 60
+"""Length of a text that a toast repeats."""
+
+
+def _copied(screen: ConsoleScreen, what: str) -> str:
+    grid, snapshot = screen.grid, screen.snapshot
+    objects = [one for one in (find(snapshot, *subject) for subject in screen.subjects()) if one is not None]
+    match what:
+        case "cell":
+            return grid.picked_text if grid is not None else ""
+        case "row":
+            rows = grid.targets if grid is not None else []
+            columns = grid.visible_columns if grid is not None else []
+            return "\n".join("\t".join(clean(text_of(column.cell(row))) for column in columns) for row in rows)
+        case "name":
+            return "\n".join(subject.key for subject in screen.subjects())
+        case "yaml":
+            return "---\n".join(map(as_yaml, objects))
+        case _:
+            return "\n".join(msgspec.json.encode(one).decode() for one in objects)

@@ -28,7 +28,7 @@ from gpuconsole.ui.actions import BY_ID, Handler, Scope
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.background import run_in_background
 from gpuconsole.ui.screens.base import AppServices, ConsoleScreen, Contexts
-from gpuconsole.ui.screens.columns import ask_columns, run_view
+from gpuconsole.ui.screens.columns import ask_columns, ask_copy, copy, run_view
 from gpuconsole.ui.screens.help import GlossaryScreen, HelpScreen
 from gpuconsole.ui.screens.pods import ForwardsScreen
 from gpuconsole.ui.screens.views import ANSWERS, LISTS, VIEWS, answer_screen, list_screen, load
@@ -420,6 +420,7 @@ def handlers(app: AppServices) -> dict[str, Handler]:
         **{f"answer.{name}": partial(_show_answer, app, name) for name in ANSWERS},
         **{f"list.{name}": partial(_open_list, app, name) for name in LISTS},
         "app.view": partial(run_view, app, ""),
+        "app.copy": partial(ask_copy, app),
         **(
             {"table.columns": partial(ask_columns, screen)} if screen is not None and screen.grid is not None else {}
         ),
@@ -460,6 +461,8 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
             load("drill").play_drill(screen, line.argument)
         case "time.open" if line.argument:
             app.time_travel.go_to(line.argument)
+        case "app.copy" if line.argument:
+            copy(app, line.argument)
         case "app.view" if line.argument:
             run_view(app, line.argument)
         case "app.theme" if line.argument:

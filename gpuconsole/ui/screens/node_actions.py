@@ -18,7 +18,7 @@ from gpuconsole.ui.paint import Cell, Painted
 from gpuconsole.ui.screens.base import ActionGroup, ConsoleScreen
 from gpuconsole.ui.screens.objects import name_all
 from gpuconsole.ui.whatif_changes import try_out
-from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField, Question
+from gpuconsole.ui.widgets.dialogs import ChoiceOption, Effect, PromptField, Question, preview
 
 QUICK = 30
 """Grace period of a quick drain in seconds."""
@@ -84,6 +84,22 @@ class NodeActions(ActionGroup):
 
     def questions(self) -> Mapping[str, Callable[[], Question | None]]:
         return {"node.drain": self._confirm_drain, "node.fail": self._confirm_fail}
+
+    def previews(self) -> Mapping[str, Callable[[], Question | None]]:
+        return {
+            "node.cordon": lambda: self._preview_cordon(True),
+            "node.uncordon": lambda: self._preview_cordon(False),
+        }
+
+    def _preview_cordon(self, cordoned: bool) -> Question:
+        nodes = [self._screen.snapshot.nodes[name] for name in self.targets()]
+        does, already = ("takes no more pods", "already cordoned") if cordoned else ("takes pods again", "not cordoned")
+        effects = [
+            Effect(node.name, already if node.unschedulable == cordoned else does, node.unschedulable == cordoned)
+            for node in nodes
+        ]
+        verb = "Cordon" if cordoned else "Uncordon"
+        return Question(f"{verb} {name_all(self.targets())}?", preview(effects), yes=verb)
 
     def _confirm_drain(self) -> Question | None:
         """None for a live cluster: there the drain mode is chosen first."""

@@ -15,7 +15,7 @@ from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.workloads import Workload, WorkloadPhase, phase
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes
-from gpuconsole.ui.actions import Action, Handler, Handlers
+from gpuconsole.ui.actions import BY_ID, Action, Handler, Handlers
 from gpuconsole.ui.names import called
 from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.base import ActionGroup, ConsoleScreen
@@ -23,7 +23,7 @@ from gpuconsole.ui.screens.objects import name_all
 from gpuconsole.ui.screens.scores import ScoresScreen, candidates
 from gpuconsole.ui.screens.submit import SubmitScreen
 from gpuconsole.ui.whatif_changes import try_out
-from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField, Question, whole_number
+from gpuconsole.ui.widgets.dialogs import ChoiceOption, Effect, PromptField, Question, preview, whole_number
 
 PRIORITIES = whole_number(-(2**31), 2**31 - 1)
 ENDED = (WorkloadPhase.FINISHED, WorkloadPhase.FAILED)
@@ -98,6 +98,38 @@ class WorkloadActions(ActionGroup):
     def questions(self) -> Mapping[str, Callable[[], Question | None]]:
         return {"workload.stop": self._confirm_stop, "workload.requeue": self._confirm_requeue}
 
+    def previews(self) -> Mapping[str, Callable[[], Question | None]]:
+        return {
+            "workload.stop": self._preview_stop,
+            "workload.resume": lambda: self._preview("workload.resume", "Resume", _resumed),
+            "workload.requeue": lambda: self._preview("workload.requeue", "Requeue", self._requeued),
+        }
+
+    def _preview_stop(self) -> Question | None:
+        if self.unmanaged():
+            return self._confirm_stop()
+        if not self._any_active():
+            return self._preview("workload.resume", "Resume", _resumed)
+        return self._preview("workload.stop", "Stop", self._stopped)
+
+    def _preview(self, id: str, verb: str, effect: Callable[[Workload], Effect]) -> Question:
+        effects = [
+            Effect(called(one.key), reason, refused=True) if (reason := refusal(BY_ID[id], [one])) else effect(one)
+            for one in self.targets()
+        ]
+        return Question(f"{verb} {self._names()}?", preview(effects), yes=verb)
+
+    def _stopped(self, workload: Workload) -> Effect:
+        if not workload.active:
+            return Effect(called(workload.key), "already inactive", refused=True)
+        return Effect(called(workload.key), self._lost(workload) or "stays pending, inactive until resumed")
+
+    def _requeued(self, workload: Workload) -> Effect:
+        return Effect(called(workload.key), self._lost(workload))
+
+    def _lost(self, workload: Workload) -> str:
+        return loss(self._screen.snapshot, workload) if workload.reserved else ""
+
     def _confirm_stop(self) -> Question | None:
         if jobs := self.unmanaged():
             return _suspension(jobs)
@@ -123,7 +155,8 @@ class WorkloadActions(ActionGroup):
         self._set_active(not self._any_active())
 
     def _set_active(self, active: bool) -> None:
-        targets = [workload for workload in self.targets() if workload.active != active]
+        stop = BY_ID["workload.stop"]
+        targets = [one for one in self.targets() if one.active != active and not refusal(stop, [one])]
         said = f"{'Resuming' if active else 'Stopping'} {name_all([workload.key for workload in targets])}"
         self._screen.send([SetActive(workload.key, active) for workload in targets], said)
 
@@ -274,14 +307,19 @@ def _holds(snapshot: Snapshot, workload: Workload) -> str:
     return "runs on" if phase_of(snapshot, workload) is WorkloadPhase.RUNNING else "has quota for"
 
 
-def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
+def _resumed(workload: Workload) -> Effect:
+    return Effect(called(workload.key), "is queued again")
+
+
+def loss(snapshot: Snapshot, workload: Workload) -> str:
     """Format the devices and the work that would be lost if a workload were evicted now."""
     lost = fmt.not_saved(uncheckpointed_gpu_time(snapshot, workload))
-    return (
-        ("✖ ", "victim"),
-        (f"{called(workload.key)} ", "strong"),
-        (f"{_holds(snapshot, workload)} {described(units_of(snapshot, workload))}; {lost}", ""),
-    )
+    return f"{_holds(snapshot, workload)} {described(units_of(snapshot, workload))}; {lost}"
+
+
+def loss_line(snapshot: Snapshot, workload: Workload) -> Cell:
+    """Format a workload with what `loss` says about it."""
+    return ("✖ ", "victim"), (f"{called(workload.key)} ", "strong"), (loss(snapshot, workload), "")
 
 
 def refusal(action: Action, targets: list[Workload]) -> str:

@@ -63,6 +63,33 @@ class Question:
     """Word that must be typed before `yes` is enabled; empty for less dangerous actions."""
 
 
+LISTED = 12
+"""Number of objects that a preview names."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an action does to one of the marked objects."""
+
+    name: str
+    text: str
+    refused: bool = False
+    """Whether it does nothing; the text says why."""
+
+
+def preview(effects: Sequence[Effect]) -> tuple[Cell, ...]:
+    """Format what an action does to each object, and to which it does nothing: those last."""
+    done = [one for one in effects if not one.refused]
+    left = [one for one in effects if one.refused]
+    head = f"{len(done):,} of {len(effects):,} change" + (f"; {len(left):,} do not" if left else "")
+    lines: list[Cell] = [
+        ((("⊘ " if one.refused else "▸ "), "dim"), (f"{one.name} ", "strong"), (one.text, "dim" if one.refused else ""))
+        for one in (*done, *left)[:LISTED]
+    ]
+    more = len(effects) - LISTED
+    return (head, *lines, *((f"… and {more:,} more",) if more > 0 else ()))
+
+
 class Confirm(Dialog[bool]):
     """Asks the operator to confirm an action; returns whether it was confirmed explicitly."""
 

@@ -21,6 +21,7 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from gpuconsole.model.text import clean
 from gpuconsole.ui.field_filter import Field, complete_expression
 from gpuconsole.ui.messages import RowOpened, RowPicked
 from gpuconsole.ui.paint import Cell, fitted, line, painted, plain
@@ -35,6 +36,7 @@ from gpuconsole.ui.table_model import (
     chosen_columns,
     fields_of,
     fit,
+    text_of,
     total,
 )
 from gpuconsole.ui.textual_patches import set_reliable_timer
@@ -388,6 +390,13 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
         if self._picked is None or self._picked >= len(self._layout):
             return ""
         return self._layout[self._picked][0].title
+
+    @property
+    def picked_text(self) -> str:
+        """The text of the cell under the cursor, in the picked column, else in the first; empty without rows."""
+        if self.current is None or not self._layout:
+            return ""
+        return clean(text_of(self._layout[min(self._picked or 0, len(self._layout) - 1)][0].cell(self.current)))
 
     @property
     def marked(self) -> list[T]:
