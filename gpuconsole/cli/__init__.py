@@ -41,6 +41,7 @@ COMMANDS = {
     "record": "Record the history of a cluster without a screen.",
     "history": "Inspect, prune, copy and export recorded history.",
     "metrics": "Serve Prometheus metrics of a cluster.",
+    "web": "Serve the console to browsers.",
     "report": "Report on a week of a recorded cluster.",
     "keys": "List all keys.",
 }

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from gpuconsole.ui.screens.base import Contexts
 
 
+WEB_DRIVER = "TEXTUAL_DRIVER"
+"""Environment variable by which `gpuconsole web` replaces the terminal by a browser."""
 LARGEST = 5_000_000
 """Size in bytes at which the log file is rotated."""
 KEPT = 2
@@ -104,7 +106,7 @@ def command(request: OpenRequest, speed: float | None, history: Path | None, **o
 
     FILES are manifests, folders, a scenario, or the name of a bundled fixture; none opens the default fixture.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) and WEB_DRIVER not in os.environ:
         raise UsageError("the console needs a terminal; use `gpuconsole simulate` without one")
     request, settings = configured(request, speed=speed, **options)
     read_keymap(settings)

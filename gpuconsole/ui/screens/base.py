@@ -10,6 +10,7 @@ from its `ActionGroup`s. An unavailable action is refused with a reason; a dange
 """
 
 import logging
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
@@ -241,6 +242,29 @@ class ActionGroup:
     def previews(self) -> Mapping[str, Callable[[], Question | None]]:
         """Action id → function that asks before it where several objects are marked, with its effect on each."""
         return {}
+
+
+LOCAL_ACTIONS = frozenset(
+    (
+        "app.apply",
+        "app.context",
+        "app.export",
+        "app.suspend",
+        "drill.file",
+        "object.edit",
+        "object.forward",
+        "object.shell",
+        "queue.edit",
+        "submit.file",
+        "whatif.write",
+    )
+)
+"""Actions that use files, programs or other clusters of the machine on which the console runs."""
+
+
+def in_browser() -> bool:
+    """Whether `gpuconsole web` shows this console to a browser, whose user has no other access to this machine."""
+    return "TEXTUAL_DRIVER" in os.environ
 
 
 class ActionRunner:
@@ -603,7 +627,9 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
     # Actions of all screens
 
     def _read_only(self, action: Action) -> str:
-        """Why an action that changes the cluster cannot be run now; empty if it can."""
+        """Why an action that changes the cluster, or that leaves it, cannot be run now; empty if it can."""
+        if action.id in LOCAL_ACTIONS and in_browser():
+            return "not in a browser: it would use files, programs or contexts of the server"
         if not action.changes:
             return ""
         status = self.console.status

@@ -440,6 +440,9 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
     screen = app.front
     if screen is None:
         return
+    if refusal := _refusal(screen, line):
+        screen.flash(refusal, "warning")
+        return
     if line.context and line.context != app.cluster.status.source:
         there = replace(line, context="")
         go_to(app, line.context, then=lambda: run_command_line(app, there))
@@ -479,6 +482,15 @@ def run_command_line(app: AppServices, line: CommandLineRead) -> None:
         app.front.arrive(filtered=line.filter)
     elif line.filter:
         app.go(app.view, filtered=line.filter)
+
+
+def _refusal(screen: ConsoleScreen, line: CommandLineRead) -> str:
+    """Why a line with an argument or a context cannot be run; what has neither is refused as its key is."""
+    if line.context and (refusal := screen.refusal(BY_ID["app.context"])):
+        return refusal
+    if not line.argument:
+        return ""
+    return screen.refusal(BY_ID["drill.file"] if line.action.id == "answer.drills" else line.action)
 
 
 def _open_glossary(app: AppServices) -> None:
