@@ -37,6 +37,7 @@ TIMED_TESTS = ("tests/scheduling/kueue/test_timed_conformance.py",)
 KUEUE_TESTS = ("tests/scheduling/kueue",)
 QUOTA_RELEASE_TESTS = ("tests/sim/test_quota_release.py",)
 INADMISSIBLE_TESTS = ("tests/insight/test_inadmissible.py",)
+ALERT_TESTS = ("tests/insight/test_alerting.py", "tests/services/test_alerting.py")
 SHADOW_TESTS = ("tests/insight/test_shadow.py",)
 QUIET_TESTS = ("tests/scheduling/kueue/test_inadmissible_skip.py",)
 KUBE_TESTS = ("tests/scheduling/kube",)
@@ -50,6 +51,34 @@ STORE_TESTS = ("tests/store",)
 CHANGE_LOG_TESTS = ("tests/model/test_change_log.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "alerts: an alert fires at once, whatever its rule waits",
+        "gpuconsole/insight/health/alerting.py",
+        "if alert.state is AlertState.PENDING and now - alert.since >= wait:",
+        "if alert.state is AlertState.PENDING:",
+        ALERT_TESTS,
+    ),
+    Mutant(
+        "alerts: a notification that failed is not sent again",
+        "gpuconsole/services/alerting.py",
+        "            self.failed = clean(str(error), 200)\n            return",
+        "            self.failed = clean(str(error), 200)",
+        ALERT_TESTS,
+    ),
+    Mutant(
+        "alerts: a counter that begins again goes on from what it had",
+        "gpuconsole/insight/health/alerting.py",
+        "if points and value < points[-1][1]:",
+        "if False:",
+        ALERT_TESTS,
+    ),
+    Mutant(
+        "web: a page of another site may open a console",
+        "gpuconsole/cli/web.py",
+        "if urlsplit(origin).netloc != urlsplit(self.public_url).netloc:",
+        "if False:",
+        ("tests/cli/test_web.py",),
+    ),
     Mutant(
         "shadow: the preemptor of a victim does not count",
         "gpuconsole/insight/forecast/shadow.py",
