@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gpuconsole.ui.screens.base import Contexts
 
 
+TOUR = "Your first session? :tour shows the console in eight steps."
 WEB_DRIVER = "TEXTUAL_DRIVER"
 """Environment variable by which `gpuconsole web` replaces the terminal by a browser."""
 LARGEST = 5_000_000
@@ -175,6 +176,7 @@ def _simulated(request: OpenRequest, settings: Config, options: ConsoleOptions =
         opened = open_simulation(replace(request, traces_preemptions=True))
         LOG.info("gpuconsole %s opens %s", __version__, opened.about.source)
         simulation = opened.simulation
+        is_first = options.has_screen and not settings.history_file.exists()
         if worker is not None:
             worker.introduce(simulation.save())
         backend = SimulatedBackend(simulation, speed=settings.simulation.speed, follower=worker, measure=True)
@@ -183,7 +185,7 @@ def _simulated(request: OpenRequest, settings: Config, options: ConsoleOptions =
             opened.about,
             settings,
             worker,
-            opened.notices,
+            (*opened.notices, *([TOUR] if is_first else [])),
             seed=simulation.seed,
             prices=simulation.policy.prices,
             options=options,

@@ -134,6 +134,8 @@ class ConsoleApp(TunedApp):
         self.cluster = cluster
         self.contexts = contexts
         self.namespaces: frozenset[str] = frozenset()
+        self.tour_steps_made: set[str] = set()
+        """Ids of the actions of the tour's steps that were made."""
         self.pace = KeyIdleTimer()
         self._following = SnapshotSubscriber(self, repaint)
         self.travel = ViewHistory(self.DEFAULT_MODE)

@@ -142,6 +142,13 @@ EVERYWHERE: tuple[Action, ...] = (
         scope=Scope.GLOBAL,
     ),
     Action(
+        id="app.tour",
+        label="tour",
+        help="Take a tour of the console in eight steps.",
+        scope=Scope.GLOBAL,
+        aliases=("tour",),
+    ),
+    Action(
         id="app.rights",
         label="permissions",
         help="List missing RBAC permissions: verb, resource, namespace.",

@@ -151,6 +151,7 @@ class AppServices(Protocol):
     layout_file: Path | None
     cluster: Console
     pace: KeyIdleTimer
+    tour_steps_made: set[str]
 
     @property
     def keymap(self) -> Keymap: ...

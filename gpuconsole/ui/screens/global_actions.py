@@ -425,6 +425,7 @@ def handlers(app: AppServices) -> dict[str, Handler]:
             {"table.columns": partial(ask_columns, screen)} if screen is not None and screen.grid is not None else {}
         ),
         "app.rights": lambda: app.open(RightsScreen()),
+        "app.tour": lambda: app.open(load("tour").TourScreen()),
         "app.apply": lambda: ask_file(screen) if screen is not None else None,
         "app.export": lambda: ask_export(screen) if screen is not None else None,
         "app.all-namespaces": partial(show_namespaces, app, frozenset()),
