@@ -273,49 +273,67 @@ def _time_column(say: Callable[[Time], str]) -> Column[tuple[Time, Any]]:
 
 
 def _number(
-    title: str, value: Callable[[Any], float | None], text: Callable[[float], str] = fmt.mean, unit: str = ""
-) -> Column[tuple[Time, Any]]:
-    def cell(row: tuple[Time, Any]) -> str:
-        found = value(row[1])
+    title: str,
+    value: Callable[[Any], float | None],
+    text: Callable[[float], str] = fmt.mean,
+    unit: str = "",
+    *,
+    id: str = "",
+    name: str = "",
+    width: int = 9,
+) -> Column[Any]:
+    """A column of numbers, the highest first when it is sorted by them."""
+
+    def cell(row: Any) -> str:
+        found = value(row)
         return text(found) if found is not None else fmt.NOTHING
 
     return Column(
         title,
         cell,
-        width=max(9, len(title)),
+        id=id,
+        width=max(width, len(title)),
         align="right",
-        sort=lambda row: value(row[1]) or 0.0,
+        sort=lambda row: value(row) or 0.0,
         down=True,
-        number=lambda row: value(row[1]),
+        name=name,
+        number=value,
         unit=unit,
     )
+
+
+def _sampled(
+    title: str, value: Callable[[Any], float | None], text: Callable[[float], str] = fmt.mean, unit: str = ""
+) -> Column[tuple[Time, Any]]:
+    """A column of numbers of samples."""
+    return _number(title, lambda row: value(row[1]), text, unit)
 
 
 AT = _time_column(fmt.date_and_minute)
 QUOTA_COLUMNS: tuple[Column[tuple[Time, QueueSample]], ...] = (
     AT,
-    _number("IN USE", lambda one: one.used),
-    _number("QUOTA", lambda one: one.nominal),
-    _number("BORROWED", lambda one: one.borrowed),
-    _number("LENT", lambda one: one.lent),
-    _number("PENDING", lambda one: one.pending),
-    _number("PENDING GPUs", lambda one: one.pending_gpus),
-    _number("WAIT P95", lambda one: one.wait_p95, _seconds, "seconds"),
-    _number("ADMITTED", lambda one: one.admitted),
-    _number("PREEMPTED", lambda one: one.preempted),
-    _number("EVICTED", lambda one: one.evicted),
+    _sampled("IN USE", lambda one: one.used),
+    _sampled("QUOTA", lambda one: one.nominal),
+    _sampled("BORROWED", lambda one: one.borrowed),
+    _sampled("LENT", lambda one: one.lent),
+    _sampled("PENDING", lambda one: one.pending),
+    _sampled("PENDING GPUs", lambda one: one.pending_gpus),
+    _sampled("WAIT P95", lambda one: one.wait_p95, _seconds, "seconds"),
+    _sampled("ADMITTED", lambda one: one.admitted),
+    _sampled("PREEMPTED", lambda one: one.preempted),
+    _sampled("EVICTED", lambda one: one.evicted),
 )
 TYPE_COLUMNS: tuple[Column[tuple[Time, GpuSample]], ...] = (
     AT,
-    _number("TOTAL", lambda one: one.total),
-    _number("ALLOCATED", lambda one: one.allocated),
-    _number("IDLE", lambda one: one.idle),
-    _number("UNHEALTHY", lambda one: one.unhealthy),
-    _number("UTILIZATION", lambda one: one.utilization, lambda value: f"{value:.0f}%", "percent"),
+    _sampled("TOTAL", lambda one: one.total),
+    _sampled("ALLOCATED", lambda one: one.allocated),
+    _sampled("IDLE", lambda one: one.idle),
+    _sampled("UNHEALTHY", lambda one: one.unhealthy),
+    _sampled("UTILIZATION", lambda one: one.utilization, lambda value: f"{value:.0f}%", "percent"),
 )
 COST_COLUMNS: tuple[Column[tuple[Time, Samples]], ...] = (
     AT,
-    _number("COST/H", lambda one: one.cost_hourly, fmt.money, "usd"),
+    _sampled("COST/H", lambda one: one.cost_hourly, fmt.money, "usd"),
 )
 
 
@@ -437,37 +455,9 @@ PAIRS: tuple[Column[QueuePair], ...] = (
         "VICTIM QUEUE", lambda row: row.victim or NO_QUEUE, id="name", width=20, flex=1, sort=lambda row: row.victim
     ),
     Column("PREEMPTOR QUEUE", lambda row: row.by or NO_QUEUE, id="by", width=20, flex=1, sort=lambda row: row.by),
-    Column(
-        "PREEMPTIONS",
-        lambda row: f"{row.times:,}",
-        id="usage",
-        width=11,
-        align="right",
-        sort=lambda row: row.times,
-        down=True,
-        number=lambda row: row.times,
-    ),
-    Column(
-        "LOST",
-        lambda row: f"{row.lost_gpu_hours:,.1f} GPU-h",
-        width=13,
-        align="right",
-        sort=lambda row: row.lost_gpu_hours,
-        down=True,
-        name="lost",
-        number=lambda row: row.lost_gpu_hours,
-        unit="gpu_hours",
-    ),
-    Column(
-        "COST",
-        lambda row: fmt.money(row.cost),
-        width=10,
-        align="right",
-        sort=lambda row: row.cost,
-        down=True,
-        number=lambda row: row.cost,
-        unit="usd",
-    ),
+    _number("PREEMPTIONS", lambda row: row.times, id="usage"),
+    _number("LOST", lambda row: row.lost_gpu_hours, lambda hours: f"{hours:,.1f} GPU-h", "gpu_hours", width=13),
+    _number("COST", lambda row: row.cost, fmt.money, "usd", width=10),
 )
 NO_QUEUE = "(no queue)"
 MOST = 500
@@ -543,33 +533,12 @@ TICKS = (1, 10, 60, 600, 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 
 
 def _quantile(title: str, part: float) -> Column[WaitDistribution]:
-    def value(row: WaitDistribution) -> float:
-        return in_seconds(quantile(row.waits, part)) or 0.0
-
-    return Column(
-        title,
-        lambda row: _seconds(value(row)),
-        width=9,
-        align="right",
-        sort=value,
-        down=True,
-        number=value,
-        unit="seconds",
-    )
+    return _number(title, lambda row: in_seconds(quantile(row.waits, part)), _seconds, "seconds")
 
 
 WAITS: tuple[Column[WaitDistribution], ...] = (
     Column("QUEUE", lambda row: row.queue or "all queues", id="name", width=20, flex=1, sort=lambda row: row.queue),
-    Column(
-        "ADMITTED",
-        lambda row: f"{len(row.waits):,}",
-        id="usage",
-        width=9,
-        align="right",
-        sort=lambda row: len(row.waits),
-        down=True,
-        number=lambda row: len(row.waits),
-    ),
+    _number("ADMITTED", lambda row: len(row.waits), id="usage"),
     *(_quantile(title, part) for title, part in QUANTILES),
 )
 Distributions = tuple[WaitDistribution, ...]
@@ -733,36 +702,9 @@ def gantt_columns(by: GanttBy, begin: Time, end: Time, width: int) -> tuple[Colu
             name=by.value,
         ),
         Column("QUEUE", lambda row: ((row.queue, "dim"),), width=12, rank=1, sort=lambda row: row.queue),
-        Column(
-            "GPUs",
-            lambda row: f"{row.gpus:,}" if row.gpus else fmt.NOTHING,
-            id="usage",
-            width=5,
-            align="right",
-            sort=lambda row: row.gpus,
-            down=True,
-            number=lambda row: row.gpus,
-        ),
-        Column(
-            "GPU-h",
-            lambda row: f"{row.gpu_hours:,.1f}",
-            width=8,
-            align="right",
-            sort=lambda row: row.gpu_hours,
-            down=True,
-            name="gpu_hours",
-            number=lambda row: row.gpu_hours,
-        ),
-        Column(
-            "✖",
-            lambda row: ((f"{row.evictions}", "victim"),) if row.evictions else "",
-            width=3,
-            align="right",
-            sort=lambda row: row.evictions,
-            down=True,
-            name="evictions",
-            number=lambda row: row.evictions,
-        ),
+        _number("GPUs", lambda row: row.gpus, id="usage", width=5),
+        _number("GPU-h", lambda row: row.gpu_hours, lambda hours: f"{hours:,.1f}", name="gpu_hours", width=8),
+        _number("✖", lambda row: row.evictions or None, name="evictions", width=3),
         Column(axis, lambda row: gantt_bar(row, room), width=room, name="gpus_over_time"),
     )
 
