@@ -20,7 +20,6 @@ from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap, RequeueR
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import WorkloadRequest
 from gpuconsole.scheduling.kueue.requeue import resume_position
-from gpuconsole.scheduling.kueue.scheduler import next_head
 from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.scheduling.kueue.state import FlavorScanProgress
 from gpuconsole.scheduling.kueue.workloads import schedule_second_pass, take_due_second_passes
@@ -306,7 +305,7 @@ def check_heads(table: Table, case: Case) -> Iterator[str]:
     assigned = {_key(w.key): _key(w.local_queue) for w in workloads if _is_queued(session, w)}
     yield from compare("wantAssigned", assigned, dict(case.want.get("wantAssigned") or {}))
     heads = [
-        found.workload.name for rules in state.setup.queues.values() if (found := next_head(state, rules)) is not None
+        found.workload.name for rules in state.setup.queues.values() if (found := state.next_head(rules)) is not None
     ]
     yield from compare("wantWorkloads", sorted(heads), sorted(case.want.get("wantWorkloads") or ()))
 

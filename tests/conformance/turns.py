@@ -12,7 +12,6 @@ from gpuconsole.model.resources import BILLIONTH, parse_quantity
 from gpuconsole.scheduling.kueue import afs_charges
 from gpuconsole.scheduling.kueue import workload_index as afs_usage
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
-from gpuconsole.scheduling.kueue.scheduler import next_head
 from gpuconsole.scheduling.kueue.state import KueueState
 from gpuconsole.scheduling.kueue.workload_index import LocalQueueUsage
 from tests.conformance import world
@@ -78,7 +77,7 @@ def check_head(table: Table, case: Case) -> Iterator[str]:
     things = [replace(door, cluster_queue=queue.name, consumed=_fine(used.get(key))) for key, door in doors.items()]
     config = KueueConfig(admission_fair_sharing=_settings(given.get("afsConfig")), gates=case.gates)
     state = world.state(config, [queue, *things, *workloads], 0)
-    first = next_head(state, state.setup.queues[queue.name])
+    first = state.next_head(state.setup.queues[queue.name])
     want = world.decode_workload(case.want["wantWl"])
     yield from compare("wantWl", None if first is None else first.workload, want)
 

@@ -5,8 +5,7 @@ towards the usage of the admitted workloads (Kueue 0.19 scheduler.updateEntryPen
 workload_controller.reconcileAfsPenaltiesOnUpdate, localqueue_controller). Not used without admission fair sharing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -14,7 +13,6 @@ from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.queues import ClusterQueue, LocalQueue, StopPolicy
 from gpuconsole.model.resources import add
 from gpuconsole.model.workloads import Workload
-from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.config import AdmissionFairSharing, KueueConfig
 from gpuconsole.scheduling.kueue.pod_resources import Holding, WorkloadRequest
 from gpuconsole.scheduling.kueue.state import KueueState
@@ -37,11 +35,6 @@ _BATCH_PERIOD = SECOND
 """Delay between an event of a workload and the sample of its LocalQueue (constants.UpdatesBatchPeriod)."""
 INFINITE_USAGE = 1e300
 """Stands for infinite usage, which JSON cannot represent."""
-
-
-def local_queue_usage_function(state: KueueState, rules: ClusterQueueConfig) -> Callable[[str], float] | None:
-    """Return a cached function from LocalQueue to recent usage; None without admission fair sharing in this queue."""
-    return cache(state.recent_usage_of) if state.charging and state.config.orders_local_queues(rules.queue) else None
 
 
 def on_local_queue_changed(state: KueueState, key: str, queue: LocalQueue | None) -> None:

@@ -12,8 +12,10 @@ were, and since then these queues and the tree's quota holders are the same. Its
 refusal is repeated, as long as no other queue of the tree has a head in the cycle. Cohort trees are independent.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
+
+from msgspec import Struct
 
 from gpuconsole.model.clock import Time
 from gpuconsole.model.events import KeepWaiting
@@ -47,7 +49,65 @@ from gpuconsole.scheduling.kueue.state import (
 )
 
 
-def can_skip_heads(context: Context) -> bool:
+class HeadSelection(Struct, frozen=True):
+    """The heads of a cycle without those that would only be refused again."""
+
+    tried: list[tuple[ClusterQueueConfig, WorkloadRequest]]
+    """Heads to try, with their ClusterQueues; they are still in their queues."""
+    repeated: list[CycleEntry]
+    """Heads of unchanged trees with their refusals; they stay in their queues."""
+    any_marked: bool
+    """True if heads were marked inadmissible instead of tried."""
+
+
+def skip_heads(
+    state: KueueState, context: Context, entries: Sequence[CycleEntry], *, may_mark: bool, in_batches: bool
+) -> HeadSelection:
+    """Select the heads that a cycle tries besides `entries`, which it has already: at most one of each ClusterQueue.
+
+    With `may_mark`, heads that would only be refused again become inadmissible without an entry, with `in_batches` also
+    those after them; then only the missing amounts in their conditions may be wrong.
+    """
+    may_mark = may_mark and _can_skip_heads(context)
+    if not (may_mark and in_batches):
+        state.end_batches()
+    unchanged = unchanged_cohorts(state)
+    served = {
+        entry.rules.name for tried in (*unchanged.values(), entries) for entry in tried if not entry.second_pass_round
+    }
+    heads: list[tuple[ClusterQueueConfig, WorkloadRequest]] = []
+    any_marked = False
+    for name in _queues_with_heads(state):
+        rules = state.setup.queues[name]
+        if name in served or not rules.active:
+            continue
+        if continue_batch(state, context, rules):
+            any_marked = True
+        elif (first := state.next_head(rules)) is not None:
+            if may_mark and _skip_head(state, context, rules, first, in_batches=in_batches):
+                any_marked = True
+            else:
+                heads.append((rules, first))
+    root = state.setup.tree.root
+    changed = {root(entry.rules.node) for entry in entries} | {root(rules.node) for rules, _ in heads}
+    repeated: list[CycleEntry] = []
+    for tree, tried in unchanged.items():
+        if tree in changed:
+            # A new entry may change the outcome of the others.
+            del state.inadmissible_skip.unchanged_cohorts[tree]
+            heads += [(entry.rules, entry.request) for entry in tried]
+        else:
+            repeated += tried
+    return HeadSelection(heads, repeated, any_marked)
+
+
+def _queues_with_heads(state: KueueState) -> Iterable[str]:
+    """Return the ClusterQueues, in order, that may have a head; one whose heads are all in a batch is not idle."""
+    names, batches = state.workload_index.active_queues(), state.inadmissible_skip.batches
+    return sorted({*names, *batches}) if batches else names
+
+
+def _can_skip_heads(context: Context) -> bool:
     """True if a head can be left out of the cycle without an effect on other heads.
 
     False under fair sharing, where even a refused head takes part in the tournament of its tree, and under settings by
@@ -61,13 +121,10 @@ def can_skip_heads(context: Context) -> bool:
     )
 
 
-def skip_head(
+def _skip_head(
     state: KueueState, context: Context, rules: ClusterQueueConfig, first: WorkloadRequest, *, in_batches: bool
 ) -> bool:
-    """Mark the head of a queue and its class inadmissible, if trying it would have no other effect.
-
-    With `in_batches` the heads after it are marked, too, and only the missing amounts in their conditions may be wrong.
-    """
+    """Mark the head of a queue and its class inadmissible, if trying it would have no other effect."""
     queue = state.workload_index.read_queue(rules.name)
     if queue is None or not queue.uses_scheduling_hash or queue.is_sticky(first.id):
         return False

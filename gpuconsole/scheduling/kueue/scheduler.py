@@ -1,24 +1,20 @@
 """One scheduling cycle: from the heads of the ClusterQueues to decisions (Kueue 0.19 pkg/scheduler/scheduler.go).
 
 `schedule` is the cycle, in the order of Kueue's function of that name: heads, snapshot, nomination, order, processing,
-requeue. Two caches save work and change no decision: `inadmissible_skip` leaves heads out in the first step, and
-`nomination_cache` answers in the third. The others below run a cycle, or look at the heads of the next one.
+requeue. Two caches save work and change no decision: `skip_heads` leaves heads out in the first step, and
+`nominate_cached` answers in the third. The others below run a cycle, or look at the heads of the next one.
 """
 
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
 from gpuconsole.model.events import AdmissionDecision
-from gpuconsole.scheduling.kueue.afs_charges import local_queue_usage_function
-from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig
 from gpuconsole.scheduling.kueue.context import Context
 from gpuconsole.scheduling.kueue.entry import CycleEntry, CycleResult, EntryStatus
 from gpuconsole.scheduling.kueue.inadmissible_skip import (
-    can_skip_heads,
-    continue_batch,
     fast_forward,
     note_unchanged_cohorts,
-    skip_head,
+    skip_heads,
     unchanged_cohorts,
 )
 from gpuconsole.scheduling.kueue.nomination import nominate
@@ -150,49 +146,23 @@ def take_heads(
     """Take the heads of a cycle out of their queues (Kueue 0.19 pkg/cache/queue/manager.go: Heads).
 
     Returns the cycle's entries, first those `given` and due second passes, and True if heads were marked inadmissible
-    without an entry. Unless `report` is EVERY, heads in unchanged trees and heads that would repeat their refusal are
-    left out.
+    without an entry: unless `report` is EVERY, those that would only be refused again are left out.
     """
     entries = [*given, *_second_passes(state)]
-    may_skip = report is not ReportRefusals.EVERY and can_skip_heads(context)
-    in_batches = may_skip and report is ReportRefusals.CHANGED_REASON
-    if not in_batches:
-        state.end_batches()
-    unchanged = unchanged_cohorts(state)
-    served = {
-        entry.rules.name for tried in (*unchanged.values(), entries) for entry in tried if not entry.second_pass_round
-    }
-    any_skipped = False
-    for name in _active_queues(state):
-        rules = state.setup.queues[name]
-        if name in served or not rules.active:
-            continue
-        if continue_batch(state, context, rules):
-            any_skipped = True
-            continue
-        first = next_head(state, rules)
-        if first is None:
-            continue
-        if may_skip and skip_head(state, context, rules, first, in_batches=in_batches):
-            any_skipped = True
-        else:
-            entries.append(_take_head(state, rules, first))
-    root = state.setup.tree.root
-    changed = {root(entry.rules.node) for entry in entries}
-    for tree, cohort_entries in unchanged.items():
-        if tree in changed:
-            # A new entry may change the outcome of the others.
-            del state.inadmissible_skip.unchanged_cohorts[tree]
-            entries += [_take_head(state, entry.rules, entry.request) for entry in cohort_entries]
-        elif report is ReportRefusals.EVERY:
-            entries += cohort_entries
-    return entries, any_skipped
-
-
-def _active_queues(state: KueueState) -> Iterable[str]:
-    """Return the ClusterQueues, in order, that may have a head; one whose heads are all in a batch is not idle."""
-    names, batches = state.workload_index.active_queues(), state.inadmissible_skip.batches
-    return sorted({*names, *batches}) if batches else names
+    heads = skip_heads(
+        state,
+        context,
+        entries,
+        may_mark=report is not ReportRefusals.EVERY,
+        in_batches=report is ReportRefusals.CHANGED_REASON,
+    )
+    for rules, first in heads.tried:
+        queue = state.workload_index.queue(rules.name)
+        queue.take_head(first)
+        entries.append(CycleEntry(first, rules, preemptor=queue.is_sticky(first.id)))
+    if report is ReportRefusals.EVERY:
+        entries += heads.repeated
+    return entries, heads.any_marked
 
 
 def _second_passes(state: KueueState) -> Iterator[CycleEntry]:
@@ -200,20 +170,6 @@ def _second_passes(state: KueueState) -> Iterator[CycleEntry]:
         request = request_of(state, holding.workload, holding.id, holding.cluster_queue).as_admitted(state.config)
         state.mark_holdings_changed(holding.cluster_queue)
         yield CycleEntry(request, state.setup.queues[holding.cluster_queue], round=round)
-
-
-def _take_head(state: KueueState, rules: ClusterQueueConfig, first: WorkloadRequest) -> CycleEntry:
-    queue = state.workload_index.queue(rules.name)
-    queue.take_head(first)
-    return CycleEntry(first, rules, preemptor=queue.is_sticky(first.id))
-
-
-def next_head(state: KueueState, rules: ClusterQueueConfig) -> WorkloadRequest | None:
-    """Return the workload of a ClusterQueue that the next cycle would try; None if there is none or the queue is
-    inactive.
-    """
-    queue = state.workload_index.read_queue(rules.name)
-    return queue.head(local_queue_usage_function(state, rules)) if rules.active and queue is not None else None
 
 
 def examine_cycle(state: KueueState, first: str = "") -> list[CycleEntry]:
@@ -238,7 +194,7 @@ def heads_in_processing_order(state: KueueState) -> list[CycleEntry]:
     for name in sorted(state.setup.queues):
         rules, queue = state.setup.queues[name], state.workload_index.read_queue(name)
         if rules.active and queue is not None:
-            pending = queue.sorted_pending(local_queue_usage_function(state, rules))
+            pending = queue.sorted_pending(state.usage_by_local_queue(rules))
             heads += [CycleEntry(first, rules) for first, _ in pending[:1]]
     entries, _ = nominate(state, context, heads)
     chosen_victims: ChosenVictims = {}
@@ -257,7 +213,7 @@ def has_head(state: KueueState) -> bool:
 
 
 def _has_head_in(state: KueueState, names: Iterable[str]) -> bool:
-    return any(next_head(state, state.setup.queues[name]) is not None for name in names)
+    return any(state.next_head(state.setup.queues[name]) is not None for name in names)
 
 
 def skip_idle_cycles(state: KueueState) -> int:

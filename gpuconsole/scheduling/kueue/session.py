@@ -368,6 +368,10 @@ class KueueSession:
         state = self._apply_noted_changes
         return state.tree_name(state.setup.cluster_queue_of(local_queue))
 
+    def queues_of_tree(self, tree: str) -> list[str]:
+        """Return the ClusterQueues of a cohort tree that is named as `take_due_trees` does."""
+        return _queues_of(self._apply_noted_changes, [tree])
+
     def tree_requeued_by_status(self, local_queue: str) -> str:
         """Return the tree that is requeued when the status of a LocalQueue's ClusterQueue is written; empty if none.
 
@@ -452,9 +456,7 @@ class KueueSession:
         state = self._apply_noted_changes
         queue, rules = state.workload_index.read_queue(cluster_queue), state.setup.queues.get(cluster_queue)
         listing = (
-            queue.sorted_pending(afs_charges.local_queue_usage_function(state, rules))
-            if queue is not None and rules is not None
-            else []
+            queue.sorted_pending(state.usage_by_local_queue(rules)) if queue is not None and rules is not None else []
         )
         return [
             Pending(request.workload, position, inadmissible)

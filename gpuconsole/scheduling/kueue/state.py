@@ -15,7 +15,7 @@ from gpuconsole.model.events import Refuse
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.assignment import ResumePosition
 from gpuconsole.scheduling.kueue.cluster_queue import ClusterQueueHeap
-from gpuconsole.scheduling.kueue.cluster_queue_status import CompiledConfig, ConfigObjects
+from gpuconsole.scheduling.kueue.cluster_queue_status import ClusterQueueConfig, CompiledConfig, ConfigObjects
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from gpuconsole.scheduling.kueue.context import Context, CycleSnapshot, Gates, NominationCache, UsageKey
 from gpuconsole.scheduling.kueue.entry import CycleEntry, CycleResult
@@ -314,6 +314,17 @@ class KueueState:
         if local_queue not in self.samples:
             ledger = with_missed_samples(ledger, self.now, settings.usage_sampling_interval, settings.usage_half_life)
         return comparable_usage(ledger.consumed, penalty, weight, settings.resource_weights)
+
+    def usage_by_local_queue(self, rules: ClusterQueueConfig) -> Callable[[str], float] | None:
+        """Return a cached function from LocalQueue to recent usage; None without admission fair sharing in it."""
+        return cache(self.recent_usage_of) if self.charging and self.config.orders_local_queues(rules.queue) else None
+
+    def next_head(self, rules: ClusterQueueConfig) -> WorkloadRequest | None:
+        """Return the workload of a ClusterQueue that the next cycle would try; None if there is none or the queue is
+        inactive.
+        """
+        queue = self.workload_index.read_queue(rules.name)
+        return queue.head(self.usage_by_local_queue(rules)) if rules.active and queue is not None else None
 
     def unshared_objects(self) -> ConfigObjects:
         """Return the configuration objects for changes; copies them first if a fork shares them."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gpuconsole.model.clock import SECOND
 from gpuconsole.model.events import Admit, Preempt, Refuse
 from gpuconsole.model.queues import BorrowWithinCohort, ClusterQueue, PreemptionPolicy, QueueingStrategy, Quota
-from gpuconsole.scheduling.kueue import scheduler
+from gpuconsole.scheduling.kueue import inadmissible_skip
 from gpuconsole.scheduling.kueue.config import KueueConfig
 from tests.support.kueue_cluster import ANY, LOWER, NEVER, World, cohort, queue, workload
 
@@ -106,7 +106,7 @@ def decided(config: KueueConfig, seed: int) -> list[object]:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_an_unchanged_cohort_repeats_what_its_heads_would_be_told(name: str) -> None:
     for seed in range(25):
-        with patch.object(scheduler, "unchanged_cohorts", lambda state: {}):
+        with patch.object(inadmissible_skip, "unchanged_cohorts", lambda state: {}):
             anew = decided(SETTINGS[name], seed)
         assert decided(SETTINGS[name], seed) == anew, seed
 
