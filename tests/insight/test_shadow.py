@@ -1,11 +1,15 @@
 """A shadow says of each decision of Kueue whether the engine decides the same, and on which state."""
 
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
-from gpuconsole.backends.kube.recording import ClusterRecording
+from gpuconsole.backends.kube.recording import ClusterRecording, RecordedChange
 from gpuconsole.insight.forecast.agreement import (
     AgreementCounts,
     DecisionKind,
@@ -17,7 +21,7 @@ from gpuconsole.insight.forecast.shadow import Shadow
 from gpuconsole.model.clock import SECOND, Time
 from gpuconsole.model.cluster import Namespace, Pod
 from gpuconsole.model.events import Applied, PreemptionRule
-from gpuconsole.model.objects import Object
+from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.queues import LocalQueue, PreemptionPolicy, ResourceFlavor
 from gpuconsole.model.workloads import Admission, PodSetAssignment, Workload
 from gpuconsole.scheduling.kueue import conditions
@@ -177,3 +181,57 @@ def test_an_engine_with_another_configuration_does_not_agree() -> None:
     assert report.counts.agreement < 0.95
     preempted = report.kinds[DecisionKind.PREEMPTED]
     assert preempted.agreed < 0.75 * preempted.decisions
+
+
+class Life(NamedTuple):
+    """A recorded cluster, and the disagreements that a shadow of it finds from its begin on."""
+
+    config: KueueConfig
+    objects: list[Object]
+    begin: Time
+    changes: list[RecordedChange]
+    disagreements: set[tuple[object, ...]]
+
+    def shadow_from(self, number: int) -> Shadow:
+        """A shadow that begins before this change, with the objects of that moment."""
+        state = {(TABLES[type(one)], one.key): one for one in self.objects}
+        for _, event in self.changes[:number]:
+            if isinstance(event, Applied):
+                state[event.table, event.key] = event.object
+            else:
+                state.pop((event.table, event.key), None)
+        return Shadow(self.config, state.values(), self.changes[number - 1].time if number else self.begin)
+
+
+def disagreements(report: ShadowReport) -> set[tuple[object, ...]]:
+    return {(one.time, one.workload, one.kind, one.actual) for one in report.disagreements}
+
+
+@pytest.fixture(scope="module", params=[("classical.jsonl.gz", 2_500), ("fair.jsonl.gz", 2_000)])
+def life(request: pytest.FixtureRequest) -> Life:
+    """The first changes of a recording."""
+    if not LIVE.is_dir():
+        pytest.skip("no recordings beside the project: no shadow was begun in the middle of one")
+    name, most = request.param
+    recording = ClusterRecording(LIVE / name)
+    config = KueueConfig(fair_sharing=recording.has_fair_sharing, wait_for_pods_ready=None)
+    made = Life(config, recording.objects(), recording.begin, list(islice(recording.changes(), most)), set())
+    whole = made.shadow_from(0)
+    for change in made.changes:
+        whole.follow(change.event, change.time)
+    return made._replace(disagreements=disagreements(whole.report))
+
+
+@given(share=st.floats(0, 1))
+@settings(max_examples=4, deadline=None, phases=[Phase.generate])
+def test_a_shadow_begun_in_the_middle_finds_no_disagreement_that_one_from_the_begin_does_not(
+    life: Life, share: float
+) -> None:
+    number = int(share * len(life.changes))
+    late = life.shadow_from(number)
+    for change in life.changes[number : number + 400]:
+        late.follow(change.event, change.time)
+    report = late.report
+    assert disagreements(report) <= life.disagreements
+    assert (report.known_since is None) == (report.without_history > 0)
+    assert not report.counts.unknown or report.known_since != report.since, "all of the past is known"
