@@ -576,8 +576,8 @@ class ClusterQueueHeap:
         """
         self.version += 1
         self._equivalence_queue.mark_all_admissible()
-        self._requeued_from_local_queue = set(requeued_from_local_queue)
-        for number in self._requeued_from_local_queue & self._equivalence_queue.pending.keys():
+        before, self._requeued_from_local_queue = self._requeued_from_local_queue, set(requeued_from_local_queue)
+        for number in (before ^ self._requeued_from_local_queue) & self._equivalence_queue.pending.keys():
             self._push(self._equivalence_queue.pending[number])
         self._equivalence_queue.mark_inadmissible(dict(inadmissible_classes))
         self._sticky = sticky

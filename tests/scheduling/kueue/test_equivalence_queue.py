@@ -54,3 +54,14 @@ def test_the_first_of_all_lanes_come_in_order(seed: int) -> None:
         wanted = first_by_shape(queue, there)
         assert list(queue.class_heads()) == wanted
         assert queue.head() is (wanted[0] if wanted else None)
+
+
+def test_loading_a_state_ends_the_classes_of_their_own_that_workloads_had_before() -> None:
+    queue, one = ClusterQueueHeap(strict=False, hashing=True), request(1, Random(0))
+    queue.push(one)
+    queue.mark_classes_inadmissible([(one, "")])
+    saved = queue.dump()
+    queue.push_from_local_queue(one)
+    assert queue.head() is one
+    queue.load(*saved)
+    assert (queue.head(), queue.is_inadmissible(1)) == (None, True)
