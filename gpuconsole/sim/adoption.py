@@ -24,6 +24,7 @@ from gpuconsole.model.jobs.workloads import POD
 from gpuconsole.model.objects import TABLES, Object
 from gpuconsole.model.pod_template import PodSet
 from gpuconsole.model.workloads import Workload
+from gpuconsole.scheduling.kueue.conditions import ADMITTED
 from gpuconsole.scheduling.kueue.pod_resources import reserved_at
 from gpuconsole.scheduling.kueue.slices import replacement_for
 from gpuconsole.scheduling.kueue.workload_controller import PODS_READY
@@ -43,7 +44,7 @@ from gpuconsole.sim.controllers import (
 )
 from gpuconsole.sim.controllers.admission_plugins import pod_priority
 from gpuconsole.sim.controllers.pod_specs import job_pods, workload_pods
-from gpuconsole.sim.kernel import PodsGone, WorkEnds
+from gpuconsole.sim.kernel import CreateUnsuspendedPods, PodsGone, WorkEnds
 from gpuconsole.sim.world import RunningGroup, World, running_group_key
 
 PodPlace = tuple[str, int]
@@ -223,12 +224,17 @@ def _count_group(
 
 def _set_timers(world: World, known: GroupCounts) -> None:
     group = known.group
-    if group.is_independent:
+    ends = [pod.finished for pod in known.members if pod.phase is PodPhase.SUCCEEDED]
+    is_counted = not ends or world.policy.latencies is None
+    if group.is_independent and not group.pods and not is_counted:
+        reconcile.await_completion(world, group, max(ends))
+    elif group.is_independent:
         for pod in known.ready:
             work.begin_pod_work(world, pod)
     elif known.is_complete:
         world.groups[group.key] = replace(group, start=world.now)
-        world.kernel.set_timer(world.now, WorkEnds(group.key, world.now))
+        at = world.now if is_counted else reconcile.completion_time(world, group, max(ends))
+        world.kernel.set_timer(at, WorkEnds(group.key, world.now))
     elif group.running >= group.pods_needed:
         work.resume_work(world, group, max(pod.started for pod in known.ready))
     for pod in known.members:
@@ -577,7 +583,18 @@ def _continue_workload(world: World, workload: Workload) -> None:
     if workload.is_true("Evicted"):
         eviction.resume_eviction(world, workload)
     elif workload.admitted and workload.key not in world.groups:
+        _await_pods(world, workload)
+
+
+def _await_pods(world: World, workload: Workload) -> None:
+    """Create the pods of an admitted workload that has none yet, when its job's controller would."""
+    admitted = workload.condition(ADMITTED)
+    if admitted is None or world.policy.latencies is None:
         workloads.unsuspend_job(world, workload)
+        return
+    names = (workload.key, workload.uid)
+    at = world.draw_due_time(admitted.since, "job_unsuspend", "pod_creation", of=names)
+    world.kernel.set_timer(at, CreateUnsuspendedPods(workload.key, admitted.since))
 
 
 def _continue_job(world: World, job: Job, active: set[str]) -> None:

@@ -204,17 +204,20 @@ class Simulation:
     def from_live_base(cls, base: LiveBase) -> Steps["Simulation"]:
         """Start a simulation of a live cluster from its current state in `base`, faster than `from_snapshot`.
 
-        Pending workloads get no new messages, and are not marked inadmissible; decisions are the same.
+        It has run one scheduling cycle, which Kueue has begun before anything that is submitted now can reach it; what
+        else happens at this moment is still to come. Pending workloads get no new messages in that cycle, and are not
+        marked inadmissible; decisions are the same. Latencies are the medians of their distributions, except in forks
+        with another latency run.
         """
-        world = yield from base.start_world()
+        world = yield from base.start_world(typical=True)
         simulation = cls(world)
-        world.refusals = ReportRefusals.CHANGED_REASON
+        world.is_unsettled, world.refusals = True, ReportRefusals.CHANGED_REASON
         if world.session is not None:
             world.session.observe_only(())
-        yield from simulation._moment_steps()
-        world.refusals = ReportRefusals.CHANGED
+        yield from simulation._moment_steps(to_first_cycle=True)
         if world.session is not None:
             world.session.observe_all()
+        world.refusals = ReportRefusals.CHANGED
         yield from base.keep_filled_in_facts(simulation.drain())
         return simulation
 
@@ -225,6 +228,8 @@ class Simulation:
     @property
     def next_time(self) -> Time | None:
         """The next moment at which something may happen; None if nothing will."""
+        if self._world.is_unsettled:
+            return self._world.now
         times = [self._world.kernel.next_time, *(m.cluster.next_time for m in self._world.members.values())]
         return min((time for time in times if time is not None), default=None)
 
@@ -317,6 +322,7 @@ class Simulation:
         """An independent copy with newly drawn controller latencies; run 0 keeps those of this one."""
         copied = self._world.fork()
         copied.latency_run = run
+        copied.has_typical_latencies = copied.has_typical_latencies and run == 0
         return Simulation(copied)
 
     def forecast_fork(self, observed: Iterable[str]) -> "Simulation":
@@ -362,8 +368,8 @@ class Simulation:
     def _run_moment(self) -> None:
         run_to_end(self._moment_steps())
 
-    def _moment_steps(self) -> Steps[None]:
-        """Run everything that belongs to this moment."""
+    def _moment_steps(self, *, to_first_cycle: bool = False) -> Steps[None]:
+        """Run everything that belongs to this moment, or what comes up to the end of its first admission cycle."""
         world = self._world
         while True:
             yield from reconcile.reconcile_all(world)
@@ -379,6 +385,10 @@ class Simulation:
                     continue
                 if world.autoscaler_state.has_changes and loop.react_to_changes(world):
                     continue
+                world.is_unsettled = False
+                return
+            if to_first_cycle:
+                scheduling.run_first_cycle(world)
                 return
             yield from scheduling.run_schedulers(world)
 

@@ -101,12 +101,14 @@ class LiveBase:
             elif self._observed is not None:
                 self._observed.update_queues(reached.time)
 
-    def start_world(self) -> Steps[World]:
+    def start_world(self, *, typical: bool = False) -> Steps[World]:
         """A world that continues from this state: every group of pods has its RunningGroup and timers.
 
+        `typical`: each latency is its median, not drawn.
         Pending workloads get no messages: those come from their own scheduler.
         """
         world, history = self._world.fork(), self.at.recent
+        world.has_typical_latencies = typical
         if self._observed is not None and world.session is not None:
             wake_at = self._observed.prepare_fork(world.session, self.at.time)
             if wake_at is not None and self._policy.requeue_batch_interval:

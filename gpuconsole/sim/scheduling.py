@@ -118,6 +118,13 @@ def requeue_inadmissible(world: World) -> None:
         world.cycles_due = True
 
 
+def run_first_cycle(world: World) -> None:
+    """Run one admission cycle, if there are heads; others remain due."""
+    if world.session is not None and world.session.has_heads:
+        _run_cycle(world, world.session)
+        world.cycles_due = True
+
+
 def run_cycles(world: World) -> Steps[None]:
     """Run admission cycles until a further one would change nothing.
 

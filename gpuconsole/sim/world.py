@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuconsole.model.autoscaling import NodeGroup
-from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.cluster import (
     Node,
     PersistentVolume,
@@ -245,6 +245,8 @@ class RunningGroup(Struct, frozen=True, kw_only=True):
     """The API server's message about the refused pods; empty if there are none."""
     is_independent: bool = field(default=False, name="solo")
     """True if its pods work independently, each as soon as it has a node."""
+    completes_at: Time | None = None
+    """When the controller of its job counts its last succeeded pod; None while it works."""
     is_reported: bool = field(default=False, name="told")
     """True if the history already says that the gang is not scheduled."""
 
@@ -274,6 +276,8 @@ def running_group_key(pod: Pod) -> str:
     return pod.workload or pod.job or f"Pod/{pod.key}"
 
 
+_MOST_DRAWS = 50
+"""Number of draws after which something that should have come long ago comes at once."""
 STORED_KINDS = (PersistentVolume, PersistentVolumeClaim, StorageClass)
 VOLCANO_JOB = "VolcanoJob/"
 """Prefix of the keys of Volcano Jobs."""
@@ -305,6 +309,8 @@ class World:
         "families_to_reconcile",
         "groups",
         "groups_to_reconcile",
+        "has_typical_latencies",
+        "is_unsettled",
         "kernel",
         "latency_run",
         "members",
@@ -366,6 +372,8 @@ class World:
         self.refusals = ReportRefusals.CHANGED
         """The refusals that are recorded; a repeated one is not."""
         self.cycles_due = False
+        self.is_unsettled = False
+        """True for a simulation of a live cluster until its first moment is complete."""
         self.placement_due = False
         self.wake_at: Time | None = None
         """When the batched requeues are due; None without any."""
@@ -396,6 +404,8 @@ class World:
         """Number of Workloads created by the simulation."""
         self.cycle_at: Time = 0
         """Time of the last admission cycle; see `scheduling.run_cycles`."""
+        self.has_typical_latencies = False
+        """True if each latency is the median of its distribution: the estimate for a live cluster."""
         self.latency_run = 0
         """Runs that differ only in this have other latencies, but the same arrivals and run times."""
         self.deadlock = ""
@@ -659,7 +669,24 @@ class World:
         latencies = self.policy.latencies
         if latencies is None:
             return 0
+        if self.has_typical_latencies:
+            return sum(latencies.distribution(step).p50 for step in steps)
         return sum(latencies.distribution(step).sample(self.latency_random(step, *of)) for step in steps)
+
+    def draw_due_time(self, since: Time, *steps: LatencyStep, of: tuple[object, ...], least: Span = 0) -> Time:
+        """When something comes that is due `least` and these steps after `since`, given that it has not come yet.
+
+        With typical latencies `since` is a time of the API server, cut to whole seconds: the result is the median.
+        """
+        if self.has_typical_latencies:
+            first = since + least + self.draw_latency(*steps, of=of)
+            earliest, latest = max(self.now, first), first + (SECOND if since < self.now else 0)
+            return max(self.now + self.draw_latency("workload_reconcile", of=of), (earliest + latest) // 2)
+        for number in range(_MOST_DRAWS):
+            at = since + least + self.draw_latency(*steps, of=(*of, number) if number else of)
+            if at > self.now:
+                return at
+        return self.now + self.draw_latency("workload_reconcile", of=of)
 
     def latency_random(self, *names: object) -> Random:
         """The random generator of a draw that depends on controller latencies, by its names."""
@@ -752,8 +779,9 @@ class World:
             self.cycle_at,
         )
         copied.cycles_due, copied.placement_due = self.cycles_due, self.placement_due
+        copied.is_unsettled = self.is_unsettled
         copied.wake_at, copied.backoff_at, copied.deadlock = self.wake_at, self.backoff_at, self.deadlock
         copied.sample_at, copied.refusals = self.sample_at, self.refusals
-        copied.latency_run = self.latency_run
+        copied.latency_run, copied.has_typical_latencies = self.latency_run, self.has_typical_latencies
         copied.autoscaler_state, copied.offers = self.autoscaler_state.fork(), self.offers
         return copied

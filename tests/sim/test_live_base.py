@@ -2,12 +2,14 @@
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import HOUR, MINUTE
+from gpuconsole.model.clock import HOUR, MINUTE, SECOND
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.cooperative import run_to_end
 from gpuconsole.model.events import Applied, Event, HistoryEvent, HistoryEventKind
+from gpuconsole.model.job import BatchRules, Job
 from gpuconsole.model.objects import Object
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.state import ClusterState
@@ -18,6 +20,8 @@ from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
+from gpuconsole.sim.run_times import MEASURED
+from gpuconsole.sim.world import World
 from tests.sim.test_laws import LIFE, fresh
 from tests.support.adopted_clusters import as_live
 from tests.support.autoscaled_clusters import KARPENTER
@@ -113,7 +117,8 @@ def test_who_waits_is_not_told_why_and_everything_else_is_decided_as_if(policy: 
     live(cluster, life)
     snapshot = sight.of(cluster)
     quiet = on(told(snapshot, policy))
-    assert quiet.drain() == []
+    quiet.advance(quiet.now)
+    quiet.drain()
     telling = Simulation.from_snapshot(snapshot, policy=policy, seed=1)
     telling.drain()
     assert _deaf(quiet.snapshot()) == _deaf(telling.snapshot())
@@ -160,3 +165,74 @@ def test_what_nobody_says_of_pods_is_written_down_once_and_forgotten_when_the_cl
 def written(footing: LiveBase) -> list[Object]:
     """What is written down where a simulation begins, before anything is decided."""
     return [event.object for event in run_to_end(footing.start_world()).events if isinstance(event, Applied)]
+
+
+LATENT = SimPolicy(latencies=MEASURED)
+
+
+def undecided(*jobs: Job) -> Snapshot:
+    """A cluster in which Kueue has not tried these jobs yet."""
+    cluster = start(two_teams())
+    submit(cluster, *jobs)
+    known = cluster.snapshot()
+    state = ClusterState(known.time)
+    for thing in known.objects():
+        match thing:
+            case Workload():
+                state.apply(Applied(known.time, replace(thing, conditions=(), admission=None)))
+            case Job():
+                state.apply(Applied(known.time, replace(thing, suspended=True)))
+            case Pod():
+                pass
+            case _:
+                state.apply(Applied(known.time, thing))
+    return state.freeze()
+
+
+@pytest.mark.parametrize(
+    ("pending", "submitted", "admitted"),
+    [
+        ([("first", 4, ""), ("second", 4, "")], 4, ["first", "urgent"]),
+        ([("first", 4, "")], 8, ["first"]),
+    ],
+    ids=["the second cycle tries it", "the first cycle has begun without it"],
+)
+def test_a_submission_to_a_live_cluster_comes_after_one_cycle(
+    pending: list[tuple[str, int, str]], submitted: int, admitted: list[str]
+) -> None:
+    jobs = [job(name, gpus=gpus, priority_class=priority) for name, gpus, priority in pending]
+    simulation = on(told(undecided(*jobs), USUAL)).fork()
+    submit(simulation, job("urgent", gpus=min(4, submitted), pods=max(1, submitted // 4), priority_class="high"))
+    holding = [one.owner.rpartition("/")[2] for one in simulation.snapshot().workloads.all() if one.reserved]
+    assert sorted(holding) == admitted
+
+
+def test_the_quota_of_a_job_is_released_after_the_job_controller_has_counted_its_pods() -> None:
+    cluster = start(two_teams(), LATENT)
+    submit(cluster, replace(job("one", gpus=4, duration=MINUTE), rules=BatchRules(completions=1)))
+    pod = next(iter(cluster.snapshot().pods.all()), None)
+    while pod is None or not pod.done:
+        cluster.run_next_moment()
+        pod = next(iter(cluster.snapshot().pods.all()), None)
+    succeeded = cluster.snapshot()
+    assert not any(one.finished for one in succeeded.workloads.all())
+    for simulation in (cluster, on(told(as_live(cluster), LATENT))):
+        simulation.drain()
+        simulation.advance(simulation.now + 5 * SECOND)
+        (finished,) = [
+            e for e in simulation.drain() if isinstance(e, HistoryEvent) and e.what is HistoryEventKind.FINISHED
+        ]
+        assert SECOND < finished.time - pod.finished < 3 * SECOND
+
+
+@given(since=st.integers(0, 100), elapsed=st.integers(0, 100 * SECOND), typical=st.booleans())
+def test_what_has_not_come_yet_comes_later(since: int, elapsed: int, typical: bool) -> None:
+    world = World(LATENT, 0, since * SECOND + elapsed, ClusterState())
+    world.has_typical_latencies = typical
+    drawn = since * SECOND + world.draw_latency("job_suspend", "status_update", of=("a",))
+    due = world.draw_due_time(since * SECOND, "job_suspend", "status_update", of=("a",))
+    assert due > world.now
+    if drawn > world.now and not typical:
+        assert due == drawn
+    if drawn > world.now and typical:
+        assert drawn <= due <= drawn + SECOND

@@ -112,8 +112,12 @@ def resume_eviction(world: World, workload: Workload) -> None:
         pods.delete_pods(world, pods.pods_of(world, group), "Evicted", message, after=after)
         if _quota_release(world, kind) is not QuotaRelease.WITHOUT_ACTIVE_PODS:
             return  # The release waits for its pods.
-    latency = world.draw_latency("job_suspend", "status_update", "workload_reconcile", of=(workload.key, since))
-    world.kernel.set_timer(max(world.now, since + (latency or RELEASE_DELAY)), ReleaseQuota(workload.key, since))
+    if world.policy.latencies is None:
+        at = max(world.now, since + RELEASE_DELAY)
+    else:
+        names = (workload.key, since)
+        at = world.draw_due_time(since, "job_suspend", "status_update", "workload_reconcile", of=names)
+    world.kernel.set_timer(at, ReleaseQuota(workload.key, since))
 
 
 def kind_of(workload: Workload) -> str:

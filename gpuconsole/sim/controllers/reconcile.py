@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gpuconsole.model.clock import MINUTE, SECOND, Span
+from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.cooperative import Steps
 from gpuconsole.model.events import HistoryEventKind
@@ -46,13 +46,35 @@ def reconcile_batch_job(world: World, group: RunningGroup, workload: Workload | 
     if isinstance(rules, BatchRules):
         verdict = work.job_ending(job, rules, parallelism_limit(job, workload), len(present))
         if verdict is not None:
-            workloads.end_job(world, group, verdict)
+            if not verdict.succeeded or _is_counted(world, group):
+                workloads.end_job(world, group, verdict)
             return
     if world.now >= group.recreate_after:
         group = _create_due_pods(world, group, workload, job, present)
     if group.with_started_containers and group.start is None:
         _start_job(world, group, workload)
     _update_pods_ready(world, group, workload, job)
+
+
+def _is_counted(world: World, group: RunningGroup) -> bool:
+    """True once the Job controller has counted the last succeeded pod; else a timer for that is set."""
+    if world.policy.latencies is None or (group.completes_at is not None and group.completes_at <= world.now):
+        return True
+    if group.completes_at is None:
+        await_completion(world, group, world.now)
+    return False
+
+
+def await_completion(world: World, group: RunningGroup, ended: Time) -> None:
+    """Set the timer of the Job controller's next count of a group's pods, the last of which succeeded at `ended`."""
+    at = completion_time(world, group, ended)
+    world.groups[group.key] = replace(group, completes_at=at)
+    world.kernel.set_timer(at, RecreatePods(group.key))
+
+
+def completion_time(world: World, group: RunningGroup, ended: Time) -> Time:
+    """When Kueue releases the quota of a group of pods, the last of which succeeded at `ended`; with latencies only."""
+    return world.draw_due_time(ended, "workload_reconcile", of=(group.key, "completion"), least=JOB_SYNC_PERIOD)
 
 
 def parallelism_limit(job: Job, workload: Workload | None) -> int:
@@ -141,6 +163,9 @@ def _update_pods_ready(world: World, group: RunningGroup, workload: Workload | N
         world.put(workloads.with_pods_ready(workload, world.now))
 
 
+JOB_SYNC_PERIOD: Span = SECOND
+"""Time for which the Job controller collects changes of pods before it counts them (job_controller.go:
+syncJobBatchPeriod)."""
 _FIRST_BACKOFF = 10 * SECOND
 _LONGEST_BACKOFF = 6 * MINUTE
 
