@@ -1,28 +1,43 @@
 """Lists of objects without a view of their own: opened by `:`, above the front screen, with the actions on objects."""
 
+import logging
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from gpuconsole.backends.base import Missing
 from gpuconsole.insight.index.object_lists import check_rows, flavor_rows, listed_pods, user_of, user_rows
 from gpuconsole.insight.index.quota_tree import QuotaUse
 from gpuconsole.model.cluster import Namespace, Pod, PodPhase
 from gpuconsole.model.commands import Delete
 from gpuconsole.model.devices import described
 from gpuconsole.model.manifests import decode_object
+from gpuconsole.model.objects import Object
 from gpuconsole.model.pod_template import PodSet, PodTemplate
 from gpuconsole.model.prices import Prices
-from gpuconsole.model.queues import AdmissionCheck, ResourceFlavor
+from gpuconsole.model.queues import AdmissionCheck, Cohort, ResourceFlavor
 from gpuconsole.model.workloads import CheckState, Condition, Workload
-from gpuconsole.ui.screens.object_lists import FLAVORS, ObjectListScreen
+from gpuconsole.services.console import Console
+from gpuconsole.ui.screens.object_lists import FLAVORS, LISTS, ObjectListScreen, list_screen
 from gpuconsole.ui.screens.pods import LogScreen
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.widgets.dialogs import Confirm
 from gpuconsole.ui.widgets.grid import Grid
-from tests.support.console_clusters import FLAVOR, NOW, job_of, org_cohort, recorded, running, snapshot_of, waiting
+from tests.support.console_clusters import (
+    FLAVOR,
+    HOSTILE,
+    NOW,
+    job_of,
+    org_cohort,
+    recorded,
+    running,
+    snapshot_of,
+    waiting,
+)
 from tests.support.console_stage import SIZES, staged
 from tests.support.live_console import FakeCluster, live
+from tests.support.scripted_live_backend import Elsewhere
 
 BOB = {"user": "bob"}
 
@@ -246,3 +261,56 @@ async def test_users_lead_to_their_workloads_and_workloads_are_filtered_by_user(
         await stage.press("enter")
         grid = stage.app.screen.query_one(Grid)
         assert [row.key for row in grid.rows] == ["research/y"]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=str)
+async def test_the_pods_of_a_node_are_on_its_page_and_enter_opens_one(size: tuple[int, int]) -> None:
+    async with staged(recorded(org_cohort()), size) as stage:
+        await stage.press("4", "right", "enter")
+        assert stage.app.way[-1] == "node-2"
+        await stage.press("tab", "j")
+        assert stage.line("▌llm").strip() == stage.line("▌embed").strip() == ""
+        assert [line.split()[1] for line in stage.lines if "▌" in line and "Running" in line] == ["llm-ft-0"]
+        await stage.press("enter")
+        assert stage.app.way[-1] == "describe research/llm-ft-0"
+        await stage.press("escape", "shift+tab", "enter")
+        assert stage.app.way[-1] == "research/llm-ft"
+
+
+async def test_what_may_not_be_listed_is_called_forbidden_and_what_is_not_read_yet_is_not_called_empty() -> None:
+    cluster = Elsewhere((), NOW)
+    cluster.missing = tuple(Missing("list", resource) for resource in ("pods", "admissionchecks", "cohorts"))
+    console = Console(cluster)
+    console.tick(0)
+    async with staged(console) as stage:
+        for name, resource in (("pods", "pods"), ("checks", "admissionchecks"), ("cohorts", "cohorts")):
+            stage.app.open(list_screen(name))
+            await stage.settle()
+            assert f"⊘ Forbidden: cannot list {resource}" in stage.text
+        cluster.missing, cluster.loading = (), True
+        console.tick(0)
+        await stage.settle()
+        await stage.press("ctrl+r")
+        assert "No Cohorts" not in stage.text
+
+
+async def test_hostile_names_reach_no_list_page_or_tree_as_control_characters(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    things: list[Object] = list(org_cohort())
+    for number, text in enumerate(HOSTILE):
+        name = f"{text}-{number}"
+        checks = (CheckState(name=name, state=text, message=text),)
+        held = replace(running(name, 1), labels={"user": text}, checks=checks)
+        pod = Pod(namespace=text, name=name, node=text, workload=held.key, reason=text, phase=PodPhase.PENDING)
+        things += [AdmissionCheck(name=name, controller=text), Cohort(name=name), ResourceFlavor(name=name), held, pod]
+    async with staged(recorded(things), (160, 50)) as stage:
+        for name in LISTS:
+            stage.app.open(list_screen(name))
+            await stage.press("G")
+            drawn = stage.lines
+            for key in ("o", "escape", "enter", "escape"):
+                await stage.press(key)
+                drawn += stage.lines
+            assert [line for line in drawn if not line.isprintable()] == []
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -21,7 +21,9 @@ from gpuconsole.insight.index.device_layout import (
     pod_group_gpus,
 )
 from gpuconsole.insight.index.gpu_map import GpuCell, GpuRow, GpuState, gpu_map, gpu_rows, used_of
+from gpuconsole.insight.index.pods import pods_by_node
 from gpuconsole.model.clock import Time
+from gpuconsole.model.cluster import Pod
 from gpuconsole.model.devices import WHOLE_GPU, DeviceUnit, added, counted_units, described, order_of
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.ui import format as fmt
@@ -50,7 +52,8 @@ from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen, Subject, table_handlers
 from gpuconsole.ui.screens.node_actions import NodeActions
-from gpuconsole.ui.screens.objects import ObjectActions
+from gpuconsole.ui.screens.object_lists import pod_columns
+from gpuconsole.ui.screens.objects import ObjectActions, describe_screen
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.gpumap import FREE, GPU_GLYPHS, GpuMap, Legend, word_of
@@ -70,10 +73,11 @@ class NodeFacts(NamedTuple):
     teams: tuple[PodGroupGpus, ...]
     now: Time
     gpus: tuple[MeasuredGpu, ...]
+    pods: tuple[Pod, ...]
 
 
 class NodeDetailScreen(ConsoleScreen):
-    """The GPUs of a node; Enter opens the workload of the selected one."""
+    """The GPUs and the pods of a node; Enter opens the workload of the selected GPU, or the selected pod."""
 
     def __init__(self, node: str) -> None:
         super().__init__()
@@ -89,6 +93,8 @@ class NodeDetailScreen(ConsoleScreen):
         yield Lines(id="hardware")
         yield Grid(unit_columns(None, 0), key=_key, empty="This node has no GPUs.", id="units")
         yield Lines(id="about")
+        columns = (column for column in pod_columns(lambda: self.snapshot) if column.title != "NODE")
+        yield Grid(tuple(columns), key=lambda pod: pod.key, empty="This node has no pods.", id="pods")
 
     def show(self, snapshot: Snapshot) -> None:
         self._background.ask(snapshot)
@@ -99,7 +105,8 @@ class NodeDetailScreen(ConsoleScreen):
             return None
         found = all_node_gpus(snapshot).get(self._node)
         measured = on_node(snapshot, self._node)
-        return NodeFacts(row, found, pod_group_gpus(snapshot, self._node), snapshot.time, measured)
+        pods = tuple(pods_by_node(snapshot).on(self._node).values())
+        return NodeFacts(row, found, pod_group_gpus(snapshot, self._node), snapshot.time, measured, pods)
 
     def _tell(self, facts: NodeFacts | None) -> None:
         self._facts = facts
@@ -111,6 +118,9 @@ class NodeDetailScreen(ConsoleScreen):
         self.query_one("#hardware", Lines).lines = (headline(facts.row), *hardware, source_text(facts.gpus, facts.now))
         grid.columns = unit_columns(facts.inside, facts.now, by_unit(facts.gpus), self.console.trends)
         grid.show(facts.inside.units if facts.inside is not None else ())
+        pods, pod_grid = sorted(facts.pods, key=lambda pod: pod.key), self.query_one("#pods", Grid)
+        pod_grid.styles.height = min(len(pods) + 1, max(3, self.size.height // 3)) if pods else 3
+        pod_grid.show(pods)
         self._show_links()
 
     def _show_links(self) -> None:
@@ -133,11 +143,21 @@ class NodeDetailScreen(ConsoleScreen):
         self._show_links()
         self.refresh_frame()
 
+    @property
+    def _pod(self) -> Pod | None:
+        """The selected pod, while the table of pods has the focus."""
+        grid = self.grid
+        return grid.current if grid is not None and grid.id == "pods" else None
+
     def subject(self) -> Subject | None:
+        if self._pod is not None:
+            return Subject("pods", self._pod.key)
         return Subject("nodes", self._node) if self._node in self.snapshot.nodes else None
 
     def handlers(self) -> Handlers:
-        unit = self._unit
+        unit, pod = self._unit, self._pod
+        if pod is not None:
+            return {**super().handlers(), "object.open": lambda: self.open(describe_screen("pods", pod.key))}
         if unit is None or unit.cell.workload not in self.snapshot.workloads:
             return super().handlers()
         key = unit.cell.workload

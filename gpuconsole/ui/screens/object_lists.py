@@ -36,7 +36,7 @@ from gpuconsole.ui.paint import GLYPHS, Cell, plain
 from gpuconsole.ui.queue_table import DEEPEST
 from gpuconsole.ui.screens.background import SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen, Subject
-from gpuconsole.ui.screens.objects import ObjectActions
+from gpuconsole.ui.screens.objects import ObjectActions, find
 from gpuconsole.ui.screens.views import object_screen
 from gpuconsole.ui.screens.workload_actions import WorkloadActions
 from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
@@ -87,8 +87,16 @@ class ObjectListScreen(ConsoleScreen):
             key=listed.key,
             labels=listed.labels,
             fault=listed.fault,
+            object_of=self._object_of,
             empty=listed.empty,
         )
+
+    def _object_of(self, row: Any) -> object:
+        subject = self._listed.about(row)
+        return find(self.snapshot, *subject) if subject is not None else None
+
+    def table_name(self, grid: Grid[Any]) -> str:
+        return self._listed.name
 
     def crumb(self) -> str:
         return self._listed.name
@@ -202,7 +210,9 @@ TREE: tuple[Column[TreeRow], ...] = (
 )
 
 
-def _pod_columns(newest: Newest) -> tuple[Column[Pod], ...]:
+def pod_columns(newest: Newest) -> tuple[Column[Pod], ...]:
+    """Return the columns of a table of pods; GPUs, queues and ages are read from the `newest` Snapshot."""
+
     def gpus(pod: Pod) -> int:
         return sum(pod_units(newest(), pod).values())
 
@@ -269,7 +279,7 @@ def _has_problem(pod: Pod) -> bool:
 
 PODS = ObjectList[Pod](
     name="pods",
-    columns=_pod_columns,
+    columns=pod_columns,
     rows=lambda console, snapshot, namespaces: listed_pods(snapshot, namespaces),
     key=lambda pod: pod.key,
     about=lambda pod: Subject("pods", pod.key),
