@@ -108,6 +108,7 @@ def estimating_fork(world: World, run_times: RunTimes, seed: int, *, redraw: boo
     """
     copied = world.fork()
     copied.seed, copied.events, copied.refusals = seed, [], ReportRefusals.CHANGED_REASON
+    copied.has_typical_latencies = False
     stated = world.now if redraw and world.policy.arrivals else None
     arrivals = world.policy.arrivals if redraw else ()
     copied.policy = replace(world.policy, arrivals=arrivals, run_times=replace(run_times, stated_from=stated))

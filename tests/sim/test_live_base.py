@@ -20,7 +20,7 @@ from gpuconsole.scheduling.volcano.config import VolcanoPolicy
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
-from gpuconsole.sim.run_times import MEASURED
+from gpuconsole.sim.run_times import MEASURED, RunTimes
 from gpuconsole.sim.world import World
 from tests.sim.test_laws import LIFE, fresh
 from tests.support.adopted_clusters import as_live
@@ -236,3 +236,11 @@ def test_what_has_not_come_yet_comes_later(since: int, elapsed: int, typical: bo
         assert due == drawn
     if drawn > world.now and typical:
         assert drawn <= due <= drawn + SECOND
+
+
+def test_one_run_on_a_live_cluster_has_typical_latencies_and_further_runs_draw_them() -> None:
+    base = on(told(start(two_teams(), LATENT).snapshot(), LATENT))
+    further = (base.fork_with_latency_run(1), base.estimating_fork(RunTimes(), 1))
+    for simulation, typical in [(base.fork(), True), *((one, False) for one in further)]:
+        drawn = {simulation._world.draw_latency("status_update", of=(number,)) for number in range(5)}
+        assert (drawn == {MEASURED.status_update.p50}) is typical
