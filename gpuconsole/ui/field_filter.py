@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as struct_field
+from difflib import get_close_matches
 from itertools import compress
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -384,8 +385,10 @@ def _find(wanted: Comparison, fields: Sequence[Field[T]], labels: LabelsOf[T]) -
         return Field(wanted.field, lambda row: labels(row).get(key, ""), str)
     found = find_field(wanted.field, fields)
     if found is None:
-        known = ", ".join(one.name for one in fields)
-        raise FilterError(f"{wanted.field}: no such field; fields: {known}", wanted.at)
+        names = [one.name for one in fields]
+        near = get_close_matches(wanted.field.lower(), names, n=1, cutoff=0.5)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise FilterError(f"{wanted.field}: no such field{hint}; fields: {', '.join(names)}", wanted.at)
     return found
 
 

@@ -28,7 +28,9 @@ async def test_a_filter_on_fields_is_typed_with_completions_and_its_errors_stand
         await stage.press("3", "slash")
         every = names(stage)
         await stage.write("gpuz>1")
-        assert below(stage).startswith("  ^ gpuz: no such field; fields: workload, phase, reason, pos, priority, gpus,")
+        assert below(stage).startswith(
+            "  ^ gpuz: no such field (did you mean gpus?); fields: workload, phase, reason, pos,"
+        )
         assert names(stage) == every, "not only those with `gpuz` in their texts"
         field = stage.app.screen.query_one(FilterLine).query_one(Input)
         field.value = ""
@@ -42,7 +44,12 @@ async def test_a_filter_on_fields_is_typed_with_completions_and_its_errors_stand
         assert (field.value, below(stage)) == ("phase=running ", "  and  or")
         await stage.write("and gpus>=")
         assert below(stage) == f"{' ' * 26}^ expected a value"
-        await stage.write("1")
+        await stage.press("enter")
+        assert "^ expected a value" in stage.text, "the filter is not what the line says"
+        await stage.press("slash", "end")
+        await stage.write("1 or prio")
+        assert below(stage) == "  priority"
+        await stage.press(*["backspace"] * 8)
         running = names(stage)
         assert 0 < len(running) < len(every)
         await stage.press("enter")

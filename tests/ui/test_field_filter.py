@@ -105,8 +105,16 @@ def test_other_texts_stay_what_they_were(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "at", "problem"),
     [
-        ("gpuz>=8", 0, "gpuz: no such field; fields: workload, queue, gpus, wait, mem, temperature"),
-        ("gpus>=8 and gpuz>1", 12, "gpuz: no such field; fields: workload, queue, gpus, wait, mem, temperature"),
+        (
+            "gpuz>=8",
+            0,
+            "gpuz: no such field (did you mean gpus?); fields: workload, queue, gpus, wait, mem, temperature",
+        ),
+        (
+            "gpus>=8 and gpuz>1",
+            12,
+            "gpuz: no such field (did you mean gpus?); fields: workload, queue, gpus, wait, mem, temperature",
+        ),
         ("gpus>=", 6, "expected a value"),
         ("gpus>=8 and", 11, "expected a field"),
         ("gpus>=8 queue=a", 8, "queue=a: expected and, or"),

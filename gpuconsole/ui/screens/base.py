@@ -11,6 +11,7 @@ from its `ActionGroup`s. An unavailable action is refused with a reason; a dange
 
 import logging
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
@@ -749,8 +750,9 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
         try:
             wanted = parse_filter(message.text, grid.columns)
         except FilterError as error:
-            # An unfinished filter is not wrong yet where it is known what may follow.
-            if error.at is None or error.at < len(message.text.rstrip()) or not line.offer():
+            # A word that is being typed is not wrong yet where it is known how it may go on.
+            typed = error.at is not None and re.fullmatch(r"[\w./-]*\s*", message.text[error.at :])
+            if not typed or not line.offer():
                 line.complain(str(error), error.at)
             if is_expression(message.text) and grid.filter is not None and grid.filter.expression is None:
                 # While `gpus` was typed, it was a regular expression, which few rows match.
@@ -762,7 +764,7 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
     @on(FilterClosed)
     def _filter_closed(self, message: FilterClosed) -> None:
         message.stop()
-        self.query_one(FilterLine).say("")
+        self.query_one(FilterLine).rest()
         self.focus_body()
 
     @on(CommandEntered)

@@ -14,6 +14,7 @@ from textual.containers import Vertical
 
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.text import clean
+from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.base import AppServices, ConsoleScreen
 from gpuconsole.ui.screens.objects import find
 from gpuconsole.ui.table_layouts import SavedView, TableLayout
@@ -42,12 +43,16 @@ class ColumnsDialog(Dialog[bool]):
             Column("", lambda one: "[ ]" if one.hidden else "[x]", width=3),
             Column("COLUMN", lambda one: titles[one.column], width=18, flex=2),
             Column("FIELD", lambda one: ((one.column, "dim"),), width=14, flex=1),
-            Column("WIDTH", lambda one: str(one.width or "auto"), width=5, align="right"),
+            Column("WIDTH", self._width, width=7, align="right"),
         )
         with Vertical(classes="dialog"):
             yield Lines(classes="dialog-title")
             yield Grid(columns, key=lambda one: one.column, empty="No columns.")
             yield StatusLine(classes="complaint")
+
+    def _width(self, choice: ColumnChoice) -> Cell:
+        visible = any(column.identity == choice.column for column in self._table.visible_columns)
+        return str(choice.width or "auto") if visible or choice.hidden else (("no room", "pending"),)
 
     def fill(self) -> None:
         self.query_one(Lines).lines = ((("Columns", "title"),),)
@@ -87,8 +92,8 @@ class ColumnsDialog(Dialog[bool]):
 
     def _change(self, choices: Sequence[ColumnChoice]) -> None:
         self._choices = list(choices)
-        self._grid.show(tuple(self._choices))
         self._table.choose_columns(self._choices)
+        self._grid.show(tuple(self._choices))
 
     def _edit(self, **fields: int | bool) -> None:
         here = self._grid.cursor

@@ -115,6 +115,11 @@ class PromptLine(Container):
             below.update(clean(text))
             self.set_class(bool(text), "-told")
 
+    def rest(self) -> None:
+        """Stop showing completions, as nothing is typed any more; an error stays."""
+        if self.opened and not self.query_one(".complaint").has_class("-wrong"):
+            self.say("")
+
     def offer(self) -> bool:
         """Show the completions of the text below it; return whether there are any."""
         found = self.field.shown_completions()
