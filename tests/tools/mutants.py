@@ -941,6 +941,41 @@ MUTANTS: tuple[Mutant, ...] = (
         "return parts, 0.0",
         COST_TESTS,
     ),
+    Mutant(
+        "panels: a large panel keeps its neighbours",
+        "gpuconsole/ui/widgets/panels.py",
+        "alone = not before or panel.id in large or before[-1].id in large or before[-1].group != panel.group",
+        "alone = not before or before[-1].group != panel.group",
+        ("tests/ui/test_panels.py",),
+    ),
+    Mutant(
+        "panels: those are left out that free no lines",
+        "gpuconsole/ui/widgets/panels.py",
+        "key=lambda panel: (panel.rank > 0 and frees(panel), panel.rank)",
+        "key=lambda panel: panel.rank",
+        ("tests/ui/test_panels.py",),
+    ),
+    Mutant(
+        "charts: an eviction ends no allocation",
+        "gpuconsole/insight/history_charts.py",
+        "    HistoryEventKind.EVICTED,\n    HistoryEventKind.FINISHED,",
+        "    HistoryEventKind.FINISHED,",
+        ("tests/insight/test_history_charts.py",),
+    ),
+    Mutant(
+        "charts: who waited exactly so long is not among those who waited at most so long",
+        "gpuconsole/insight/history_charts.py",
+        "bisect_right(self.waits, wait)",
+        "sum(one < wait for one in self.waits)",
+        ("tests/insight/test_history_charts.py",),
+    ),
+    Mutant(
+        "timeline: a phase begins again with each step in it",
+        "gpuconsole/insight/timeline.py",
+        "        if following is current:\n            continue\n",
+        "",
+        ("tests/insight/test_life_phases.py",),
+    ),
 )
 
 
