@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -11,7 +12,7 @@ from typing import ClassVar
 from msgspec import Struct
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.notifications import SeverityLevel
+from textual.notifications import Notification, Notify, SeverityLevel
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -22,7 +23,7 @@ from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import Handler
 from gpuconsole.ui.actions import keymap as keymaps
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
-from gpuconsole.ui.messages import AlertsChanged, SnapshotReady
+from gpuconsole.ui.messages import AlertsChanged, LoggedMessage, SnapshotReady
 from gpuconsole.ui.names import named
 from gpuconsole.ui.paint import ROLE_CLASSES, AsciiGlyphs
 from gpuconsole.ui.refresh import ScreenPreloader, SnapshotSubscriber
@@ -34,6 +35,8 @@ from gpuconsole.ui.table_layouts import TableLayouts
 from gpuconsole.ui.textual_patches import TunedApp
 from gpuconsole.ui.theme import DEFAULT, UserThemes, in_order, load_themes
 from gpuconsole.ui.widgets.command_line import CommandLineRead
+from gpuconsole.ui.widgets.dialogs import SECONDS
+from gpuconsole.ui.widgets.header_footer import MessageLine
 from gpuconsole.ui.widgets.painter import RoleStyles
 
 
@@ -90,6 +93,8 @@ REPAINT = 0.25
 """Minimum seconds between two repaints caused by new data."""
 MOST_ALERTS = 3
 """Maximum toasts for alerts that begin to fire at once."""
+LOGGED = 1_000
+"""Messages that `:messages` lists."""
 TWICE = 2.0
 """Seconds within which a second ctrl+c quits."""
 
@@ -143,6 +148,7 @@ class ConsoleApp(TunedApp):
         self._warm = warm
         self._last_key = ""
         self._interrupted = -TWICE
+        self.message_log: deque[LoggedMessage] = deque(maxlen=LOGGED)
         preferences = preferences or Preferences()
         self.layout_file = preferences.layout_file
         self.tables = TableLayouts(preferences.tables_file)
@@ -259,6 +265,7 @@ class ConsoleApp(TunedApp):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key):
             self.pace.key()
+            self.drop_read_errors(SECONDS)
         if isinstance(event, events.InputEvent):
             if self.is_exiting:
                 return
@@ -400,6 +407,14 @@ class ConsoleApp(TunedApp):
     # Words
 
     def flash(self, text: str, severity: SeverityLevel = "information") -> None:
-        """Show a toast notification."""
+        """Show a message in the line above the footer."""
         if self.front is not None:
             self.front.flash(text, severity)
+
+    def on_notify(self, event: Notify) -> None:
+        said = event.notification
+        self.message_log.append(LoggedMessage(said.raised_at, said.severity, said.message))
+
+    def show_notification(self, newest: Notification | None) -> None:
+        for line in self.front.query(MessageLine) if self.front is not None else ():
+            line.show(newest.message if newest is not None else "", newest.severity if newest is not None else "error")

@@ -3,12 +3,23 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from textual.message import Message
+from textual.notifications import SeverityLevel
 
 from gpuconsole.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from gpuconsole.services.alerting import AlertNews
+
+
+class LoggedMessage(Struct, frozen=True):
+    """A text that was shown to the operator."""
+
+    at: float
+    """Seconds since the epoch."""
+    severity: SeverityLevel
+    text: str
 
 
 @dataclass

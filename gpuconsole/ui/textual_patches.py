@@ -15,12 +15,11 @@ from textual.binding import Binding
 from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.message_pump import MessagePump
-from textual.notifications import Notification, Notify, SeverityLevel
+from textual.notifications import Notification, Notify
 from textual.screen import Screen
 from textual.timer import Timer, TimerCallback
 from textual.widgets._select import SelectCurrent as SelectCurrent
 from textual.widgets._select import SelectOverlay
-from textual.widgets._toast import Toast
 
 LOG = logging.getLogger(__name__)
 
@@ -49,25 +48,8 @@ class LastingOutput:
         return getattr(self._file, name)
 
 
-LEAST = 0.001
 AT_ONCE = 3
-"""Maximum number of notifications shown at the same time."""
-
-
-class LastingNotification(Notification):
-    """A notification whose time left is never negative.
-
-    Textual 8.2 checks that a notification has not expired, makes its toasts, and starts a timer with the time that is
-    left by then; with a negative time the timer never stops and the console hangs.
-    """
-
-    @property
-    def time_left(self) -> float:
-        return max(super().time_left, LEAST)
-
-    @property
-    def has_expired(self) -> bool:
-        return super().time_left <= 0
+"""Maximum number of notifications kept at the same time."""
 
 
 def replaced_by(new: Notification, said: Sequence[Notification]) -> list[Notification]:
@@ -165,26 +147,29 @@ class TunedApp(App[None]):
         """Shorten the 50 ms for which Textual draws nothing after a change of mode, to avoid flicker."""
         super().delay_update(min(delay, FRAME))
 
-    def notify(
-        self,
-        message: str,
-        *,
-        title: str = "",
-        severity: SeverityLevel = "information",
-        timeout: float | None = None,
-        markup: bool = True,
-    ) -> None:
-        lasts = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
-        self.post_message(Notify(LastingNotification(message, title, severity, lasts, markup)))
-
     def on_notify(self, event: Notify) -> None:
         # Textual takes the new one in after this.
-        gone = replaced_by(event.notification, list(self._notifications))
-        for one in gone:
+        for one in replaced_by(event.notification, list(self._notifications)):
             self._unnotify(one, refresh=False)
-        for toast in self.screen.query(Toast) if self.screen_stack else ():
-            if toast._notification in gone:
-                toast._expire()
+
+    def _refresh_notifications(self) -> None:
+        """Show the newest notification; Textual would mount toasts over what is being read."""
+        if self._disable_notifications:
+            return
+        said = list(self._notifications)
+        self.show_notification(said[-1] if said else None)
+        if said:
+            self.set_timer(max(0.1, min(one.time_left for one in said)), self._refresh_notifications)
+
+    def show_notification(self, newest: Notification | None) -> None:
+        """Show the newest notification whose time is not over; None for none."""
+
+    def drop_read_errors(self, seconds: float) -> None:
+        """Drop the errors that stood for at least `seconds`, as somebody is at the keyboard."""
+        shown = [(one, one.timeout - one.time_left) for one in self._notifications if one.severity == "error"]
+        read = [one for one, age in shown if age >= seconds]
+        for one in read:
+            self._unnotify(one)
 
     def clear_selection(self) -> None:
         # A field of a screen that is just made may be filled on the way out, when there is no screen any more.

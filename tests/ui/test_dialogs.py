@@ -5,16 +5,13 @@ from typing import Any
 
 import pytest
 from textual import events
-from textual.widgets._toast import Toast, ToastHolder
 
 from gpuconsole.ui.answers.cluster_reports import AnswerTable, Part, Row
-from gpuconsole.ui.app import ConsoleApp
 from gpuconsole.ui.screens.answers import AnswerContext, report_screen
 from gpuconsole.ui.screens.base import ConsoleScreen
 from gpuconsole.ui.screens.help import HelpScreen
 from gpuconsole.ui.screens.pods import LogScreen
 from gpuconsole.ui.screens.views import VIEWS
-from gpuconsole.ui.textual_patches import LastingNotification
 from gpuconsole.ui.widgets.dialogs import ChoiceDialog, Confirm, Dialog, Question
 from gpuconsole.ui.widgets.form import Form
 from tests.support.console_clusters import busy_org
@@ -129,40 +126,6 @@ async def test_a_field_that_is_filled_on_the_way_out_fails_nothing() -> None:
         form.put("name", "late")
         screens.extend(kept)
         assert form.values["name"] == "late"
-
-
-def test_words_said_in_passing_have_time_left_for_whoever_shows_them() -> None:
-    late, fresh = LastingNotification("late", timeout=-1.0), LastingNotification("fresh", timeout=4.0)
-    assert (late.has_expired, late.time_left > 0, fresh.has_expired, 3 < fresh.time_left <= 4) == (
-        True,
-        True,
-        False,
-        True,
-    )
-
-
-async def test_only_the_newest_words_stay_and_none_stand_there_twice() -> None:
-    app = ConsoleApp(busy_org(), repaint=0)
-    async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        for words in ("first", "second", "again", "fourth", "again", "last"):
-            app.flash(words)
-            await pilot.pause()
-        said = [toast._notification.message for toast in app.screen.query(Toast)]
-        assert said == [one.message for one in app._notifications] == ["fourth", "again", "last"]
-        assert len(app.screen.query(ToastHolder)) == len(said), "nothing is left of those that went"
-
-
-async def test_words_whose_time_is_over_when_they_are_shown_hold_nothing_up() -> None:
-    """Their timer ran in circles: the time that was left was below zero."""
-    async with staged(busy_org()) as stage:
-        stage.screen(ConsoleScreen).flash("said just now")
-        await stage.pause()
-        (said,) = stage.app._notifications
-        said.timeout = -1.0
-        await stage.app.screen.mount(Toast(said))
-        await stage.settle()
-        assert isinstance(said, LastingNotification)
-        assert "said just now" not in stage.text
 
 
 async def test_an_answer_that_cannot_be_drawn_is_said_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -130,7 +130,7 @@ def test_private_textual_names_stay_in_one_module(name: str) -> None:
 def test_private_names_are_found() -> None:
     found = findings(import_module(ALLOWED))
     wanted = {
-        "imports textual.widgets._toast.Toast",
+        "imports textual.widgets._select.SelectOverlay",
         "uses timer._skip",
         "uses self.app._batch_count",
         "TunedApp overrides _build_driver",

@@ -164,6 +164,13 @@ EVERYWHERE: tuple[Action, ...] = (
         argument="[[save|delete] name]",
     ),
     Action(
+        id="app.messages",
+        label="messages",
+        help="List the messages of this session, newest first.",
+        scope=Scope.GLOBAL,
+        aliases=("messages", "msg"),
+    ),
+    Action(
         id="app.export",
         keys=("X",),
         label="export",

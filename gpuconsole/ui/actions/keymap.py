@@ -150,7 +150,7 @@ def build_keymap(preset: str, bindings: Mapping[str, str]) -> tuple[Keymap, list
 
 
 def find_conflicts(keymap: Keymap, bound: Iterable[str]) -> list[KeyProblem]:
-    """Return the keys of the actions `bound` that another action of the same screen has, unless the registry says so."""
+    """Return the keys of the actions `bound` that another action of a screen has, too, unless the registry says so."""
     found = []
     named = {action.id: action for action in keymap.actions}
     for id in bound:

@@ -40,7 +40,7 @@ from gpuconsole.ui.actions.keymap import Keymap
 from gpuconsole.ui.actions.keys import continuations, find, spell
 from gpuconsole.ui.field_filter import FilterError, is_expression
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
-from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, RowOpened, RowPicked
+from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, LoggedMessage, RowOpened, RowPicked
 from gpuconsole.ui.names import called
 from gpuconsole.ui.object_columns import custom_column
 from gpuconsole.ui.paint import Painted
@@ -50,7 +50,7 @@ from gpuconsole.ui.textual_patches import TunedScreen
 from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, CommandLineRead, FilterLine, parse_command
 from gpuconsole.ui.widgets.dialogs import Dialogs, PaletteEntry, Question, hints, menu
 from gpuconsole.ui.widgets.grid import Grid
-from gpuconsole.ui.widgets.header_footer import Crumbs, Footer, Header
+from gpuconsole.ui.widgets.header_footer import Crumbs, Footer, Header, MessageLine
 from gpuconsole.ui.widgets.painter import PaneState
 from gpuconsole.ui.widgets.time_line import TimeLine, TimeLineView
 
@@ -156,6 +156,9 @@ class AppServices(Protocol):
 
     @property
     def keymap(self) -> Keymap: ...
+
+    @property
+    def message_log(self) -> Sequence[LoggedMessage]: ...
 
     @property
     def tables(self) -> TableLayouts: ...
@@ -350,7 +353,7 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = []
     AUTO_FOCUS = "Grid"
-    ALLOW_IN_MAXIMIZED_VIEW = "Header, Crumbs, TimeLine, FilterLine, CommandLine, Footer"
+    ALLOW_IN_MAXIMIZED_VIEW = "Header, Crumbs, TimeLine, FilterLine, CommandLine, MessageLine, Footer"
     """Widgets that stay when a pane is maximized."""
 
     view: ClassVar[str] = ""
@@ -571,6 +574,7 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
         yield TimeLine()
         yield FilterLine()
         yield CommandLine()
+        yield MessageLine()
         yield Footer()
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:

@@ -30,6 +30,7 @@ from gpuconsole.ui.screens.background import run_in_background
 from gpuconsole.ui.screens.base import AppServices, ConsoleScreen, Contexts
 from gpuconsole.ui.screens.columns import ask_columns, ask_copy, copy, run_view
 from gpuconsole.ui.screens.help import GlossaryScreen, HelpScreen
+from gpuconsole.ui.screens.messages import MessagesScreen
 from gpuconsole.ui.screens.pods import ForwardsScreen
 from gpuconsole.ui.screens.views import ANSWERS, LISTS, VIEWS, answer_screen, list_screen, load
 from gpuconsole.ui.table_model import Column, table_of_rows
@@ -425,6 +426,7 @@ def handlers(app: AppServices) -> dict[str, Handler]:
             {"table.columns": partial(ask_columns, screen)} if screen is not None and screen.grid is not None else {}
         ),
         "app.rights": lambda: app.open(RightsScreen()),
+        "app.messages": lambda: app.open(MessagesScreen()),
         "app.tour": lambda: app.open(load("tour").TourScreen()),
         "app.apply": lambda: ask_file(screen) if screen is not None else None,
         "app.export": lambda: ask_export(screen) if screen is not None else None,

@@ -406,7 +406,8 @@ class Palette(Dialog[str | None]):
 
 
 SECONDS = 4
-"""Duration of a toast in seconds."""
+"""Seconds for which a message is shown; an error stays until a key is pressed after them."""
+UNTIL_READ = 24 * 3600
 
 
 class Dialogs:
@@ -416,8 +417,9 @@ class Dialogs:
         self._screen = screen
 
     def flash(self, text: str, severity: SeverityLevel = "information") -> None:
-        """Show a toast."""
-        self._screen.notify(clean(text), severity=severity, timeout=SECONDS, markup=False)
+        """Show a message in the line above the footer; `:messages` lists all."""
+        lasts = UNTIL_READ if severity == "error" else SECONDS
+        self._screen.notify(clean(text), severity=severity, timeout=lasts, markup=False)
 
     def left_for(self, what: str) -> bool:
         """Return whether another screen is active, so that the dialog `what` must not open; a toast says so.

@@ -6,6 +6,10 @@ from the action registry; refused actions are dimmed.
 
 from collections.abc import Collection, Sequence
 
+from textual.notifications import SeverityLevel
+from textual.reactive import reactive
+from textual.strip import Strip
+
 from gpuconsole.insight.forecast.agreement import AgreementCounts
 from gpuconsole.insight.health.engines import EnginesInForce
 from gpuconsole.insight.tables import counted
@@ -13,8 +17,9 @@ from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui import format as fmt
 from gpuconsole.ui.actions import Action, Scope
 from gpuconsole.ui.actions.keys import spell
-from gpuconsole.ui.paint import Cell, Painted, Piece, painted, width_of
-from gpuconsole.ui.widgets.painter import StatusLine
+from gpuconsole.ui.paint import GLYPHS, Cell, Painted, Piece, line, painted, width_of
+from gpuconsole.ui.widgets.painter import RoleStyles, StatusLine
+from gpuconsole.ui.widgets.textpane import wrapped
 from gpuconsole.ui.widgets.time_line import behind_text
 
 STALE = 5.0
@@ -218,3 +223,31 @@ class Footer(StatusLine):
         self.right = right
         rest = [pair for pair in actions if pair not in tail]
         self.left = keys_line(rest, self.size.width - width_of(right))
+
+
+class MessageLine(RoleStyles):
+    """The newest message, above the footer; hidden while there is none. It takes its room from the body."""
+
+    message: reactive[Painted] = reactive((), layout=True)
+
+    def show(self, text: str, severity: SeverityLevel = "information") -> None:
+        """Show a message; an empty text hides the line."""
+        mark, role = SEVERITIES[severity]
+        self.message = ((f" {mark} ", role), (text, role)) if text else ()
+        self.display = bool(text)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        return len(wrapped(self.message, width))
+
+    def render_line(self, y: int) -> Strip:
+        base, width = self.base, self.size.width
+        rows = wrapped(self.message, width)
+        return line(rows[y], "", width, base, self.style_of) if y < len(rows) else Strip.blank(width, base)
+
+
+SEVERITIES: dict[SeverityLevel, Piece] = {
+    "information": ("·", ""),
+    "warning": (GLYPHS["fault"], "pending"),
+    "error": (GLYPHS["victim"], "fault"),
+}
+"""Severity of a message → its glyph and role."""
