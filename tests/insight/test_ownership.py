@@ -66,8 +66,10 @@ def test_queues_and_cohorts_go_down_to_their_workloads_and_flavors_through_their
     nested = snapshot_of([*org_cohort(), Cohort(name="org-cohort", parent="top"), Cohort(name="top")])
     assert tree(nested, "cohorts", "top")[:3] == ["Cohort top", " Cohort org-cohort", "  ClusterQueue cq-prod"]
     assert tree(nested, "cohorts", "org-cohort")[:3] == ["Cohort top", " Cohort org-cohort", "  ClusterQueue cq-prod"]
-    assert tree(snapshot, "flavors", FLAVOR)[:3] == [
+    assert tree(snapshot, "flavors", FLAVOR)[:5] == [
         f"ResourceFlavor {FLAVOR}",
+        " ClusterQueue cq-prod",
+        " ClusterQueue cq-research",
         " Node node-1",
         "  Workload prod/serve",
     ]

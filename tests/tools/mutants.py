@@ -38,6 +38,7 @@ KUEUE_TESTS = ("tests/scheduling/kueue",)
 QUOTA_RELEASE_TESTS = ("tests/sim/test_quota_release.py",)
 INADMISSIBLE_TESTS = ("tests/insight/test_inadmissible.py",)
 ALERT_TESTS = ("tests/insight/test_alerting.py", "tests/services/test_alerting.py")
+OBJECT_TESTS = ("tests/insight/test_ownership.py", "tests/ui/test_object_lists.py")
 SHADOW_TESTS = ("tests/insight/test_shadow.py",)
 QUIET_TESTS = ("tests/scheduling/kueue/test_inadmissible_skip.py",)
 KUBE_TESTS = ("tests/scheduling/kube",)
@@ -85,6 +86,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "return ObservedDecision(DecisionKind.PREEMPTED, decision.workload, outcome)",
         'return ObservedDecision(DecisionKind.PREEMPTED, decision.workload, ("uid-other", outcome[1]))',
         SHADOW_TESTS,
+    ),
+    Mutant(
+        "objects: who submitted a workload is read from annotations before labels",
+        "gpuconsole/insight/index/object_lists.py",
+        "places = chain((one.labels for one in owners), templates, (one.annotations for one in owners))",
+        "places = chain((one.annotations for one in owners), templates, (one.labels for one in owners))",
+        OBJECT_TESTS,
+    ),
+    Mutant(
+        "objects: pods under a workload are shown a second time under its job",
+        "gpuconsole/insight/index/ownership.py",
+        "if pod.job == key and pod.workload not in snapshot.workloads:",
+        "if pod.job == key:",
+        OBJECT_TESTS,
+    ),
+    Mutant(
+        "objects: a name is linked to the object whose page it is on",
+        "gpuconsole/ui/describe.py",
+        "if target is None or target.key == own or",
+        "if target is None or",
+        ("tests/ui/test_links.py",),
     ),
     Mutant(
         "shadow: only the state just before a decision is tried",

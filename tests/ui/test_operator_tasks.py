@@ -360,6 +360,7 @@ async def test_the_mig_layout_of_the_node_of_a_workload() -> None:
         await stage.type("wl /tune", "wl /name")
         await stage.use("enter", "enter")
         assert pod.node in stage.line("tune-0")
+        await stage.use("enter")
         rows = [
             line
             for line in stage.lines

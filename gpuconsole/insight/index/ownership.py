@@ -349,9 +349,11 @@ def _used(snapshot: Snapshot, table: str, key: str, user_label: str) -> Iterator
 
 
 def _of_flavor(snapshot: Snapshot, flavor: str) -> Iterator[OwnedObject]:
-    """Yield the nodes of a flavor with the workloads on them that hold its quota, then those without pods there."""
+    """Yield the queues with quota of a flavor, its nodes with the workloads that hold quota of it, then others."""
     row = next(row for row in flavor_rows(snapshot) if row.name == flavor)
     holders = [snapshot.workloads[key] for key in row.workloads]
+    for queue in row.queues:
+        yield _row(1, "cluster_queues", queue, "ClusterQueue")
     placed: set[str] = set()
     for name in row.nodes:
         yield _node_row(snapshot.nodes[name], 1)

@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from textual.app import ComposeResult
 
 from gpuconsole.insight.index.demand import pod_units
+from gpuconsole.insight.index.gpu_map import GpuState
 from gpuconsole.insight.index.object_lists import (
     CheckRow,
     FlavorRow,
@@ -201,10 +202,17 @@ def _tree_name(row: TreeRow) -> Cell:
     return (("  " * min(owned.depth, DEEPEST), ""), (owned.name or called(owned.key), role))
 
 
+def _tree_state(row: TreeRow) -> Cell:
+    state = row.owned.state
+    if not row.owned.device:
+        return state
+    return (("in use" if state == GpuState.OWN else state, state),)
+
+
 TREE: tuple[Column[TreeRow], ...] = (
     Column("OBJECT", _tree_name, id="name", width=30, flex=3),
     Column("KIND", lambda row: ((row.owned.kind, "dim"),), width=12, flex=1),
-    Column("STATE", lambda row: row.owned.state, id="status", width=11),
+    Column("STATE", _tree_state, id="status", width=11),
     Column("GPUS", lambda row: _units(row.owned.units), id="usage", width=7, align="right"),
     Column("NODE", lambda row: row.owned.node, width=12, flex=1, rank=1),
 )
@@ -348,6 +356,7 @@ FLAVORS = ObjectList[FlavorRow](
     empty="No ResourceFlavors in this cluster.",
     reads=frozenset({"resourceflavors", "clusterqueues"}),
     fault=lambda row: row.flavor is None or not row.nodes,
+    tree=lambda row: Subject("flavors", row.name) if row.flavor is not None else None,
 )
 
 

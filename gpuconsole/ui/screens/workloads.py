@@ -38,6 +38,7 @@ from gpuconsole.ui.paint import Cell
 from gpuconsole.ui.screens.background import AnswerPoller, SnapshotWorker
 from gpuconsole.ui.screens.base import ConsoleScreen, Subject, scrolling
 from gpuconsole.ui.screens.objects import ObjectActions, link_handlers
+from gpuconsole.ui.screens.views import object_screen
 from gpuconsole.ui.screens.workload_actions import WorkloadActions
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.whatif_changes import try_out
@@ -90,8 +91,8 @@ class WorkloadDetailScreen(ConsoleScreen):
         self._facts: WorkloadFacts | None = None
         self._accrued: tuple[Time, JobCost | None] | None = None
         """The minute in which its recorded cost was read, and this cost."""
-        self._offers = False
-        """Whether the footer shows the key for suggestions."""
+        self._offers = (False, False)
+        """Whether the footer shows the keys for suggestions, and for its node."""
 
     def crumb(self) -> str:
         return called(self._key)
@@ -186,8 +187,9 @@ class WorkloadDetailScreen(ConsoleScreen):
                 (f"· starts {start_range(coming.eta.start, facts.now)} ", ""),
             )
         self.query_one("#why", TextPane).show(linked(facts.snapshot, lines, self._key))
-        if bool(self._suggested) is not self._offers:
-            self._offers = bool(self._suggested)
+        offers = bool(self._suggested), bool(self._way_to_node())
+        if offers != self._offers:
+            self._offers = offers
             self.refresh_frame()
 
     def subject(self) -> Subject | None:
@@ -205,8 +207,15 @@ class WorkloadDetailScreen(ConsoleScreen):
             "app.next-pane": lambda: panes.step(1),
             "app.previous-pane": lambda: panes.step(-1),
             **scrolling(panes.current),
+            **self._way_to_node(),
             **(link_handlers(self, panes.current) if isinstance(panes.current, TextPane) else {}),
         }
+
+    def _way_to_node(self) -> Handlers:
+        """The way to the node of its first placed pod, while the cursor is on no name."""
+        pods = self._facts.pods if self._facts is not None else ()
+        node = next((pod.node for pod in pods if pod.node in self.snapshot.nodes), "")
+        return {"object.open": lambda: self.open(object_screen("nodes", node))} if node else {}
 
     def refusal(self, action: Action) -> str:
         if action.id == "object.rehearse" and self._suggestion is None:
