@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 
 from gpuconsole.insight.series import QueueSample, Samples, SeriesKind
@@ -17,12 +19,17 @@ from gpuconsole.ui.widgets.textpane import TextPane
 from gpuconsole.ui.widgets.trends import (
     WHOLE_CLUSTER,
     WINDOWS,
+    ChartCurve,
+    CurveStyle,
     SeriesName,
     Trend,
     TrendPane,
     TrendWindow,
     binned,
+    chart,
     curve,
+    round_up,
+    time_axis,
     trend_brief,
     trend_lines,
     trend_of,
@@ -321,3 +328,32 @@ async def test_without_a_history_there_are_no_trends_and_minus_means_the_last_vi
         assert not stage.app.screen.query_one(TrendPane).display
         await stage.press("minus")
         assert stage.app.view == "queues"
+
+
+# Charts
+
+
+def test_a_chart_draws_areas_lines_and_dots_over_a_scale_and_an_axis() -> None:
+    curves = [
+        ChartCurve(label="in use", role="own", values=(0.0, 1.0, 2.0, None), newest="2"),
+        ChartCurve(label="pending", role="pending", values=(0.2, 0.2, 0.2, 0.2), style=CurveStyle.DOTS),
+        ChartCurve(label="quota", role="strong", values=(2.0, 2.0, 2.0, 2.0), style=CurveStyle.LINE),
+    ]
+    drawn = chart(curves, lambda columns: (("-" * columns, ""),), 6, 4)
+    assert [plain(line) for line in drawn] == [
+        "█ in use 2  · pending  ─ quota",
+        "2┤⎺⎺⎺⎺",
+        " │....",
+        "0┼----",
+    ]
+    assert [plain(line) for line in chart(curves, lambda columns: (), 6, 3)] == [plain(drawn[0])]
+
+
+@given(st.floats(0.001, 1e9))
+def test_a_scale_ends_at_a_round_number_that_is_enough(value: float) -> None:
+    assert value <= round_up(value) * (1 + 1e-9) <= 2 * value * (1 + 1e-6)
+
+
+def test_an_axis_has_the_times_of_its_ends() -> None:
+    assert plain(time_axis(0, HOUR, 30)) == "00:00────────00:30───────01:00"
+    assert plain(time_axis(0, 7 * DAY, 40)).startswith(" 1 Jan 00:00─")

@@ -214,11 +214,12 @@ def chart(
     width: int,
     height: int,
     label: Callable[[float], str] = fmt.mean,
+    least: int = 0,
 ) -> tuple[Cell, ...]:
     """Draw curves: legend, canvas with a scale from 0, and the axis, which `axis` draws for a number of columns.
 
-    Later curves are drawn over earlier ones. `label` formats a value of the scale. With less than four lines there is
-    no room for a canvas, and only the legend is drawn.
+    Later curves are drawn over earlier ones. `label` formats a value of the scale, which has `least` cells at least.
+    With less than four lines there is no room for a canvas, and only the legend is drawn.
     """
     named: Cell = join(
         [
@@ -233,7 +234,7 @@ def chart(
     scale = [label(top), *[""] * (rows - 1)]
     if rows >= 5:
         scale[rows // 2] = label(top / 2)
-    left = max(map(len, [*scale, label(0.0)]))
+    left = max(least, *map(len, [*scale, label(0.0)]))
     columns = max(1, width - left - 1)
     canvas: _Canvas = [[(" ", "")] * columns for _ in range(rows)]
     for one in curves:
@@ -298,6 +299,8 @@ def _total(values: Sequence[float]) -> float:
 
 CHART, TWO_CHARTS = 7, 15
 """Least heights of one chart, and of two."""
+SCALE = 6
+"""Width of the scales of two charts, so that one time is in one column."""
 
 
 def trend_charts(trend: Trend, width: int, height: int) -> tuple[Cell, ...]:
@@ -335,8 +338,8 @@ def trend_charts(trend: Trend, width: int, height: int) -> tuple[Cell, ...]:
         (curve(preempted, highest(preempted)), "victim"),
     )
     return (
-        *chart(curves, axis, width, height - below - 1),
-        *chart([wait], axis, width, below, lambda value: fmt.age(round(value * SECOND))),
+        *chart(curves, axis, width, height - below - 1, least=SCALE),
+        *chart([wait], axis, width, below, lambda value: fmt.age(round(value * SECOND)), SCALE),
         counts,
     )
 
