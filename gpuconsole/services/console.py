@@ -267,14 +267,14 @@ class Console:
         self._live = backend if isinstance(backend, LiveBackend) else None
         self._about = about
         self._recorder = recorder
-        self.forecaster = (
-            ForecastService(self._live, worker, recorder) if self._live is not None and forecasts else None
-        )
-        """Forecasts of a live cluster; None for simulations, which need none, and without `forecasts`."""
         self.shadow = (
             ShadowService(self._live, worker, recorder) if self._live is not None and worker and forecasts else None
         )
         """Checks Kueue's decisions in a live cluster; None for simulations, and without a worker or forecasts."""
+        self.forecaster = (
+            ForecastService(self._live, worker, recorder, self.shadow) if self._live is not None and forecasts else None
+        )
+        """Forecasts of a live cluster; None for simulations, which need none, and without `forecasts`."""
         self.alerting: AlertService | None = None
         """Evaluates the user's alerting rules on this console's metrics; set before `start`, None without rules."""
         self._estimates = EstimateService(recorder, about.source if self._live is not None else "")

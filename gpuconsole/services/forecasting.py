@@ -16,6 +16,7 @@ from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction
 from gpuconsole.insight.health.engines import KueueProblem, KueueWatch
 from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot, Visibility
+from gpuconsole.services.shadow import ShadowService
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.workers.client import UNDECIDED, ObservedCluster, Worker
 
@@ -41,11 +42,14 @@ class ForecastService:
         live: LiveBackend,
         worker: Worker | None = None,
         recorder: Recorder | None = None,
+        shadow: ShadowService | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`shadow` knows Kueue's queues better than looks at the cluster do, as it follows each change."""
         self._live = live
         self._worker = worker
+        self._shadow = shadow
         self._recorder = recorder
         self._clock = clock
         self._observer = ForecastChecker()
@@ -117,7 +121,9 @@ class ForecastService:
         assumed, missing = known.warnings, known.decisive_gaps
         if self._worker is not None and not self._worker.lost:
             try:
-                return self._worker.forecast(ObservedCluster(self._live, snapshot, policy), assumed, missing)
+                followed = self._shadow is not None and self._shadow.catch_up()
+                seen = ObservedCluster(self._live, snapshot, policy)
+                return self._worker.forecast(seen, assumed, missing, followed=followed)
             except WorkerError as error:
                 LOG.warning("The worker failed; forecasting in this process: %s", error)
         return self._observer.look(snapshot, policy, assumed, missing)

@@ -17,7 +17,8 @@ from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.store import queries
 from gpuconsole.store.recorder import Recorder
 from gpuconsole.store.schema import reading
-from gpuconsole.workers.client import FOLLOWED, Worker
+from gpuconsole.workers.client import Worker
+from gpuconsole.workers.protocol import FOLLOWED
 
 LOG = logging.getLogger(__name__)
 INTERVAL = 1.0
@@ -36,6 +37,8 @@ class ShadowService:
         self._recorder = recorder
         self._worker = worker
         self._lock = threading.Lock()
+        """Held while the waiting changes are used; `_following` orders the requests to the worker."""
+        self._following = threading.Lock()
         self._base: tuple[Snapshot, SimPolicy] | None = None
         """Where to begin, until the worker has begun there."""
         self._policy: SimPolicy | None = None
@@ -86,14 +89,20 @@ class ShadowService:
 
     def follow(self) -> None:
         """Send the waiting changes to the worker, and take over what it found. Raises WorkerError."""
-        with self._lock:
-            base, self._base = self._base, None
-            changes, self._waiting = self._waiting, []
-        if base is not None:
-            self._worker.begin_shadow(*base)
-            self._begun(base[0].time)
-        for first in range(0, len(changes), AT_ONCE):
-            self._take(self._worker.follow(changes[first : first + AT_ONCE]))
+        with self._following:
+            with self._lock:
+                base, self._base = self._base, None
+                changes, self._waiting = self._waiting, []
+            if base is not None:
+                self._worker.begin_shadow(*base)
+                self._begun(base[0].time)
+            for first in range(0, len(changes), AT_ONCE):
+                self._take(self._worker.follow(changes[first : first + AT_ONCE]))
+
+    def catch_up(self) -> bool:
+        """Follow all changes until now; returns False if the shadow does not follow the cluster. Raises WorkerError."""
+        self.follow()
+        return self._policy is not None and self.report is not None
 
     def _begun(self, now: Time) -> None:
         """Note the begin of a shadow; the first one continues the record of earlier sessions."""

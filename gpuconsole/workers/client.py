@@ -27,13 +27,13 @@ from gpuconsole.model.clock import Time
 from gpuconsole.model.commands import Command
 from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.events import Applied, Deleted, Event
-from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EMPTY, Snapshot, change_events
 from gpuconsole.sim.policy import SimPolicy
 from gpuconsole.workers.process import serve
 from gpuconsole.workers.protocol import (
     ANALYSES,
     ENCODER,
+    FOLLOWED,
     REPLIES,
     Analysis,
     AnswerPiece,
@@ -94,8 +94,6 @@ LOG = logging.getLogger(__name__)
 AT_ONCE = 500
 """Events encoded before other threads get a turn, which takes some milliseconds."""
 _Asked: TypeAlias = Question | NextPiece | AskForecast | Expect | BeginShadow | FollowChanges
-FOLLOWED = frozenset(TABLES.values()) - {"telemetry", "jobs", "pod_groups", "kai_pod_groups"}
-"""Tables whose changes the shadow of a live cluster follows."""
 UNDECIDED = "telemetry"
 """The table that is not sent to the worker: telemetry changes all the time, and no decision depends on it."""
 _NUMBERS = count(1)
@@ -242,13 +240,14 @@ class Worker:
             request, seen = NextPiece(number), None
 
     def forecast(
-        self, seen: ObservedCluster, assumed: tuple[str, ...], unseen: tuple[str, ...]
+        self, seen: ObservedCluster, assumed: tuple[str, ...], unseen: tuple[str, ...], *, followed: bool = False
     ) -> tuple[Forecast, ForecastDifferences]:
         """Forecast Kueue's next decisions in a live cluster; see `ForecastChecker.look`. Raises WorkerError.
 
-        `assumed` and `unseen` are sentences about what is assumed, and what is not visible, in it.
+        `assumed` and `unseen` are sentences about what is assumed, and what is not visible, in it. `followed` says that
+        the shadow has followed all its changes.
         """
-        reply = self._answer(AskForecast(assumed, unseen), seen)
+        reply = self._answer(AskForecast(assumed, unseen, followed), seen)
         assert isinstance(reply, ForecastReply)
         return reply.forecast, reply.said
 

@@ -33,6 +33,7 @@ from gpuconsole.model.cluster import Pod
 from gpuconsole.model.commands import Command
 from gpuconsole.model.cooperative import Progress
 from gpuconsole.model.events import Event
+from gpuconsole.model.objects import TABLES
 from gpuconsole.model.snapshot import EVERYTHING, Snapshot, Visibility
 from gpuconsole.scheduling.placement import ScoreTable
 from gpuconsole.sim.admission_simulator import AdmissionSimulator
@@ -113,6 +114,8 @@ class AskForecast(Struct, frozen=True, tag=True):
     """Assumptions about the cluster, as sentences."""
     unseen: tuple[str, ...]
     """Why objects that decisions depend on are not visible, as sentences."""
+    followed: bool = False
+    """True if the shadow has followed all changes until now: the forecast is then made with its queues."""
 
 
 class BeginShadow(Struct, frozen=True, tag=True):
@@ -181,6 +184,8 @@ ENCODER = msgspec.msgpack.Encoder()
 REQUESTS = msgspec.msgpack.Decoder(Request)
 REPLIES = msgspec.msgpack.Decoder(Reply)
 NEWS = msgspec.msgpack.Decoder(list[Event])
+FOLLOWED = frozenset(TABLES.values()) - {"telemetry", "jobs", "pod_groups", "kai_pod_groups"}
+"""Tables whose changes the shadow of a live cluster follows."""
 
 
 class AnalysedCluster(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, assert_never
 import msgspec
 
 from gpuconsole.backends.simulated import digest
+from gpuconsole.insight.forecast.agreement import ShadowReport
 from gpuconsole.insight.forecast.backtest import ForecastChecker, ForecastDifferences
 from gpuconsole.insight.forecast.forecast import Forecast
 from gpuconsole.insight.forecast.shadow import Shadow
@@ -19,9 +20,11 @@ from gpuconsole.model.clock import MINUTE, SECOND, Span, Time
 from gpuconsole.model.cooperative import Progress, Steps, run_to_end
 from gpuconsole.model.events import Applied, Deleted, Event
 from gpuconsole.model.objects import TABLES, intern
-from gpuconsole.model.snapshot import EMPTY, Snapshot
+from gpuconsole.model.snapshot import EMPTY, Snapshot, change_events
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.text import clean
+from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.observation import Observation
 from gpuconsole.sim.engine import Simulation
 from gpuconsole.sim.live_base import LiveBase
 from gpuconsole.sim.policy import SimPolicy
@@ -29,6 +32,7 @@ from gpuconsole.workers.forked_future import fork_future
 from gpuconsole.workers.protocol import (
     ANALYSES,
     ENCODER,
+    FOLLOWED,
     NEWS,
     AdmissionTrialBase,
     AnalysedCluster,
@@ -101,7 +105,8 @@ class LiveReplica:
     """Keeps the worker's copy of a live cluster and answers questions about it. Mutates."""
 
     def __init__(self) -> None:
-        self._state = ClusterState()
+        self.state = ClusterState()
+        """The cluster; only `see` changes it."""
         self._observer = ForecastChecker()
         self.snapshot: Snapshot = EMPTY
         """The cluster at the last update."""
@@ -114,24 +119,33 @@ class LiveReplica:
         self._asked: Time | None = None
         """Time of the last what-if."""
 
-    def see(self, seen: UpdateSnapshot) -> None:
-        """Apply the changes of the cluster; drops what was prepared for another cluster, policy or visibility."""
+    def see(self, seen: UpdateSnapshot, followed: ClusterState | None = None) -> None:
+        """Apply the changes of the cluster; drops what was prepared for another cluster, policy or visibility.
+
+        Objects that `followed`, another copy of the cluster, has already are shared with it.
+        """
         policy = msgspec.json.decode(seen.policy, type=SimPolicy)
         if seen.anew:
-            self._state, self._observer = ClusterState(), ForecastChecker()
+            self.state, self._observer = ClusterState(), ForecastChecker()
         if seen.anew or policy != self._policy:
             self._footing = None
-        if seen.anew or policy != self._policy or seen.seen != self._state.seen:
+        if seen.anew or policy != self._policy or seen.seen != self.state.seen:
             self._base = self._making = None
         for part in seen.news:
-            for event in map(_shared, NEWS.decode(part)):
-                self._state.apply(event)
-        self._state.seen, self._state.time = seen.seen, seen.time
-        self.snapshot, self._policy = self._state.freeze(), policy
+            for event in NEWS.decode(part):
+                self.state.apply(_shared(event, followed))
+        self.state.seen, self.state.time = seen.seen, seen.time
+        self.snapshot, self._policy = self.state.freeze(), policy
 
-    def look(self, assumed: tuple[str, ...], unseen: tuple[str, ...]) -> tuple[Forecast, ForecastDifferences]:
-        """The forecast, and the differences from the previous one; see `ForecastChecker.look`."""
-        return self._observer.look(self.snapshot, self._policy, assumed, unseen)
+    def look(
+        self, assumed: tuple[str, ...], unseen: tuple[str, ...], followed: tuple[Snapshot, Observation] | None = None
+    ) -> tuple[Forecast, ForecastDifferences]:
+        """The forecast, and the differences from the previous one; see `ForecastChecker.look`.
+
+        `followed` is the cluster as a shadow followed it event by event, with Kueue's queues.
+        """
+        snapshot, observed = followed or (self.snapshot, None)
+        return self._observer.look(snapshot, self._policy, assumed, unseen, observed)
 
     def cluster(self, named: frozenset[str]) -> AnalysedCluster:
         """Return the cluster as the subject of a question that names these objects."""
@@ -222,16 +236,44 @@ def named_in(arguments: msgspec.Raw) -> frozenset[str]:
     return frozenset(found)
 
 
-def _shared(event: Event) -> Event:
-    return Applied(event.time, intern(event.object)) if isinstance(event, Applied) else event
+def _shared(event: Event, other: ClusterState | None = None) -> Event:
+    """Return an event with an equal object of `other`, so that two copies of a cluster differ only in what changed."""
+    if not isinstance(event, Applied):
+        return event
+    known = other.get(type(event.object), event.object.key) if other is not None else None
+    return Applied(event.time, known if known == event.object else intern(event.object))
 
 
-def _begin_shadow(request: BeginShadow) -> Shadow | None:
-    """Return a shadow of the cluster; None without a Kueue."""
-    config = msgspec.json.decode(request.policy, type=SimPolicy).kueue
-    events = [_shared(event) for part in request.objects for event in NEWS.decode(part)]
-    objects = [event.object for event in events if isinstance(event, Applied)]
-    return Shadow(config, objects, request.time) if config is not None else None
+class FollowedCluster:
+    """The shadow of a live cluster, and the cluster as it followed it. Mutates by `follow`."""
+
+    def __init__(self, request: BeginShadow, config: KueueConfig, mirror: LiveReplica) -> None:
+        """Begin with the objects of the request; equal ones are shared with `mirror`."""
+        self._mirror = mirror
+        events = [_shared(event, mirror.state) for part in request.objects for event in NEWS.decode(part)]
+        objects = [event.object for event in events if isinstance(event, Applied)]
+        self._shadow = Shadow(config, objects, request.time)
+        self.state = ClusterState(request.time)
+        for event in events:
+            self.state.apply(event)
+
+    def follow(self, request: FollowChanges) -> ShadowReport:
+        """Check the decisions that changes show; returns what was found since the begin."""
+        for change in NEWS.decode(request.changes):
+            event = _shared(change, self._mirror.state)
+            if isinstance(event, Applied | Deleted):
+                self._shadow.follow(event, event.time)
+                self.state.apply(event)
+        return self._shadow.report
+
+    def now(self) -> tuple[Snapshot, Observation]:
+        """Return the cluster, with what the mirror knows besides, and Kueue's queues."""
+        newest = self._mirror.snapshot
+        self.state.time, self.state.seen = max(self.state.time, newest.time), newest.seen
+        for event in change_events(self.state.freeze(), newest):
+            if event.table not in FOLLOWED:
+                self.state.apply(event)
+        return self.state.freeze(), self._shadow.observation
 
 
 LOG = logging.getLogger(__name__)
@@ -272,7 +314,7 @@ class RequestHandler:
     def __init__(self) -> None:
         self._replica: Replica | None = None
         self._mirror = LiveReplica()
-        self._shadow: Shadow | None = None
+        self._shadow: FollowedCluster | None = None
         self._trials: dict[str, tuple[int, Iterator[Progress[Any]]]] = {}
         """Name of an analysis → number and remaining results of the last question, computed in forks of its own."""
 
@@ -299,14 +341,17 @@ class RequestHandler:
                 self._replica = Replica(request)
                 return Done()
             case UpdateSnapshot():
-                self._mirror.see(request)
+                self._mirror.see(request, self._shadow.state if self._shadow is not None else None)
                 return Done()
             case AskForecast():
-                return ForecastReply(*self._mirror.look(request.assumed, request.unseen))
+                shadow = self._shadow if request.followed else None
+                followed = shadow.now() if shadow is not None else None
+                return ForecastReply(*self._mirror.look(request.assumed, request.unseen, followed))
             case NextPiece():
                 return self._go_on(request.number)
             case BeginShadow():
-                self._shadow = _begin_shadow(request)
+                config = msgspec.json.decode(request.policy, type=SimPolicy).kueue
+                self._shadow = FollowedCluster(request, config, self._mirror) if config is not None else None
                 return Done()
             case FollowChanges():
                 return self._follow(request)
@@ -332,10 +377,7 @@ class RequestHandler:
     def _follow(self, request: FollowChanges) -> Reply:
         if self._shadow is None:
             return Failed("the shadow has not begun")
-        for event in map(_shared, NEWS.decode(request.changes)):
-            if isinstance(event, Applied | Deleted):
-                self._shadow.follow(event, event.time)
-        return ShadowReply(self._shadow.report)
+        return ShadowReply(self._shadow.follow(request))
 
     def _begun(self, question: Question, cluster: AnalysedCluster) -> Reply:
         codec = ANALYSES[question.analysis]

@@ -6,7 +6,14 @@ import pytest
 
 from gpuconsole.insight.forecast.backtest import DifferenceCause
 from tests.support.shared_material import CONFORMANCE
-from tests.tools.recorded import ADMISSION, PREEMPTION, looked_on, next_decisions
+from tests.tools.recorded import (
+    ADMISSION,
+    PREEMPTION,
+    QueueKnowledge,
+    knowledge_of_queues,
+    looked_on,
+    next_decisions,
+)
 
 LIVE = (CONFORMANCE or Path()) / "live"
 AT_LEAST = {"classical.jsonl.gz": (0.95, 0.97, 0.98, 0.99), "fair.jsonl.gz": (0.90, 0.90, 0.96, 0.94)}
@@ -28,3 +35,9 @@ def test_what_is_no_agreement_is_mostly_a_race_between_two_looks(name: str, most
     said = looked_on(LIVE / name)
     assert said.of(DifferenceCause.DISAGREEMENT) <= most * said.decisions
     assert said.of(DifferenceCause.RACE) > said.of(DifferenceCause.DISAGREEMENT)
+
+
+@pytest.mark.skipif(not LIVE.is_dir(), reason="no recordings beside the project: they were not replayed")
+def test_a_forecast_with_the_queues_of_a_shadow_is_right_more_often_than_one_of_looks() -> None:
+    found = knowledge_of_queues(LIVE / "fair.jsonl.gz", most=200)
+    assert found == QueueKnowledge(decisions=202, with_shadow=198, without=181)

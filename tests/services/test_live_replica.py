@@ -19,6 +19,7 @@ from gpuconsole.model.cooperative import complete_answer
 from gpuconsole.model.events import Applied
 from gpuconsole.model.objects import Object
 from gpuconsole.model.queues import ClusterQueue
+from gpuconsole.model.snapshot import change_events
 from gpuconsole.model.telemetry import NodeTelemetry
 from gpuconsole.model.workloads import RequeueState
 from gpuconsole.scheduling.kueue.config import DEFAULT
@@ -28,10 +29,15 @@ from gpuconsole.workers.client import ObservedCluster, Worker
 from gpuconsole.workers.protocol import (
     ENCODER,
     NEWS,
+    AskForecast,
+    BeginShadow,
     Done,
     Failed,
+    FollowChanges,
+    ForecastReply,
     Question,
     Request,
+    ShadowReply,
     UpdateSnapshot,
     explain_pending,
     try_commands,
@@ -267,3 +273,23 @@ def test_what_may_not_be_read_of_it_is_known_there_too(worker: Shown) -> None:
     assert code() is PendingReason.QUEUE_MISSING
     cluster.missing = (Missing("list", "clusterqueues.kueue.x-k8s.io"),)
     assert code() is PendingReason.UNSEEN
+
+
+def test_what_the_shadow_followed_and_the_console_told_are_the_same_objects() -> None:
+    """A what-if starts from the queues that the shadow knows: objects that seem to be new would requeue them."""
+
+    def told(*objects: Object) -> bytes:
+        return ENCODER.encode([Applied(START, one) for one in objects])
+
+    policy, handler = msgspec.json.encode(SimPolicy()), RequestHandler()
+    cluster, later = (*ORG_QUEUES, WAITS), waiting("later", "prod/lq", 1)
+    assert handler.reply(UpdateSnapshot(True, START, (told(*cluster),), policy)) == Done()
+    assert handler.reply(BeginShadow(START, (told(*cluster),), policy)) == Done()
+    assert isinstance(handler.reply(FollowChanges(told(later))), ShadowReply)
+    assert handler.reply(UpdateSnapshot(False, START, (told(later),), policy)) == Done()
+    reply = handler.reply(AskForecast(NOTHING, NOTHING, followed=True))
+    assert isinstance(reply, ForecastReply)
+    assert set(reply.forecast.prospects) == {WAITS.key, later.key}
+    followed, mirror = handler._shadow, handler._mirror
+    assert followed is not None
+    assert change_events(followed.now()[0], mirror.snapshot) == []

@@ -8,6 +8,7 @@ import pytest
 from gpuconsole.backends.simulated import SimulatedBackend
 from gpuconsole.errors import WorkerError
 from gpuconsole.insight.forecast.agreement import NO_COMPARISON, AgreementCounts, DisagreementCause
+from gpuconsole.insight.forecast.forecast import ForecastAction
 from gpuconsole.model.clock import HOUR, MINUTE, Time
 from gpuconsole.services.console import Console
 from gpuconsole.services.shadow import ShadowService
@@ -157,3 +158,26 @@ def test_a_shadow_that_begins_again_keeps_what_was_found_before(watched: Watched
     watched.cluster.put(NEXT, admitted(NEXT))
     watched.follow()
     assert watched.console.status.agreement == AgreementCounts(2, 2)
+
+
+def test_a_forecast_is_made_with_the_queues_that_the_shadow_knows(watched: Watched) -> None:
+    forecaster = watched.console.forecaster
+    assert forecaster is not None
+    watched.follow()
+    watched.cluster.wait(1)
+    watched.cluster.put(NEXT)
+    watched.console.tick(0)
+    assert forecaster.look()
+    report = watched.shadow.report
+    assert report is not None
+    assert report.until == forecaster.forecast.time, "the shadow has followed all changes before the forecast"
+    assert {key: one.fate for key, one in forecaster.forecast.prospects.items()} == {
+        "prod/next": ForecastAction.ADMITTED,
+        "prod/waits": ForecastAction.ADMITTED,
+    }
+    question = watched.console.answers.looks((), MINUTE, (), ())
+    assert [progress.answer for progress in question][-1] is not None, "what-ifs start from the same cluster"
+    watched.cluster.lost = "connection refused"
+    watched.cluster.wait(1)
+    watched.console.tick(0)
+    assert not watched.shadow.catch_up()

@@ -16,12 +16,15 @@ from msgspec import Struct, field
 from gpuconsole.backends.kube.recording import ClusterRecording
 from gpuconsole.insight.forecast.backtest import DifferenceCause, ForecastChecker, ForecastDifferences, agrees
 from gpuconsole.insight.forecast.decisions import AdmissionFact, workload_facts
-from gpuconsole.insight.forecast.forecast import Forecast, ForecastAction, Forecaster
+from gpuconsole.insight.forecast.forecast import AdmissionForecaster, Forecast, ForecastAction, Forecaster
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted
+from gpuconsole.model.snapshot import Snapshot, change_events
 from gpuconsole.model.state import ClusterState
 from gpuconsole.model.workloads import Workload
 from gpuconsole.scheduling.kueue.config import KueueConfig
+from gpuconsole.scheduling.kueue.observation import Observation
+from gpuconsole.scheduling.kueue.session import KueueSession
 from gpuconsole.sim.policy import SimPolicy
 
 EVERY: Span = 2 * SECOND
@@ -104,6 +107,65 @@ def next_decisions(path: Path) -> Score:
     return score
 
 
+class QueueKnowledge(Struct):
+    """How many decisions forecasts name, by what they know of Kueue's queues. Mutates."""
+
+    decisions: int = 0
+    with_shadow: int = 0
+    """Named with the queues that a shadow followed, event by event."""
+    without: int = 0
+    """Named with the queues as they are reconstructed from looks, one every two seconds."""
+
+
+def knowledge_of_queues(path: Path, most: int = 10_000) -> QueueKnowledge:
+    """Forecast at each moment just before Kueue decides, with and without the queues of a shadow.
+
+    Ends at the moment at which there are `most` decisions.
+    """
+    policy, state, score = policy_of(path), ClusterState(), QueueKnowledge()
+    assert policy.kueue is not None
+    looks, followed = AdmissionForecaster(policy.kueue), Observation(KueueSession(policy.kueue))
+    last, looked, before, group = 0, 0, state.freeze(), set[str]()
+    foreseen = {"with_shadow": Forecast(), "without": Forecast()}
+    for now, events in played(path):
+        decided = _decides(state, events) if looked else []
+        again = any(fact.workload in group for fact in decided)
+        if decided and (again or now - last > GROUP):
+            if score.decisions >= most:
+                break
+            group.clear()
+            state.time = now
+            before = state.freeze()
+            known = {"with_shadow": followed, "without": _at_last_look(looks, before)}
+            foreseen = {name: Forecaster().forecast(before, policy, observed=one) for name, one in known.items()}
+        for event in events:
+            state.apply(event)
+            followed.follow(event, now) if looked else followed.apply(event, now)
+        after = state.freeze() if decided else before
+        for fact in decided:
+            last = now
+            group.add(fact.workload)
+            score.decisions += 1
+            for name, one in foreseen.items():
+                setattr(score, name, getattr(score, name) + agrees(one, fact, before, after))
+        if now - looked >= EVERY:
+            state.time = looked = now
+            looks.ask(state.freeze())
+            followed.update_queues(now)
+    return score
+
+
+def _at_last_look(looks: AdmissionForecaster, now: Snapshot) -> Observation:
+    """Return the queues as of the last look, with what changed in the cluster since then."""
+    assert looks.followed is not None, "the begin was looked at"
+    looked, observed = looks.followed
+    queues = observed.fork()
+    for event in change_events(looked, now):
+        queues.apply(event, now.time)
+    queues.update_queues(now.time)
+    return queues
+
+
 def _named(foreseen: Forecast) -> Iterator[_Decision]:
     """What a fork says that comes next: victims, and the admissions of the next cycle."""
     for one in foreseen.prospects.values():
@@ -137,6 +199,11 @@ def main() -> None:
                 f"{path.name}: {score.foreseen[kind]} of {score.taken[kind]} {kind}s named by the fork just before; "
                 f"{score.came[kind]} of {score.named[kind]} that forks named came within {SOON // SECOND} s"
             )
+        known = knowledge_of_queues(path)
+        print(
+            f"{path.name}: forecasts name {known.with_shadow} of {known.decisions} decisions with the queues of a "
+            f"shadow, {known.without} with those of looks every {EVERY // SECOND} s"
+        )
         said = looked_on(path)
         causes = ", ".join(f"{cause.value} {said.of(cause)}" for cause in DifferenceCause)
         print(f"{path.name}: {said.decisions} decisions, agreed {said.agreed}, {causes}; part {said.agreement:.3f}")

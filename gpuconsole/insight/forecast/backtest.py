@@ -511,18 +511,25 @@ class ForecastChecker:
         return self._foreseer.followed(policy)
 
     def look(
-        self, snapshot: Snapshot, policy: SimPolicy, assumed: Iterable[str] = (), unseen: Sequence[str] = ()
+        self,
+        snapshot: Snapshot,
+        policy: SimPolicy,
+        assumed: Iterable[str] = (),
+        unseen: Sequence[str] = (),
+        observed: Observation | None = None,
     ) -> tuple[Forecast, ForecastDifferences]:
         """Return the next forecast, and the differences between the previous one and this Snapshot.
 
-        `assumed` are sentences that the forecast states as its assumptions; `unseen` as for `compare`.
+        `assumed` are sentences that the forecast states as its assumptions. For `unseen` see `compare`, for `observed`
+        see `Forecaster.forecast`.
         """
         said = ForecastDifferences()
         if self._before is not None:
             decided = facts(self._before, snapshot)
             said = compare(self._forecast, self._before, snapshot, decided, policy, unseen, self._foreseer)
             said = replace(said, trace_lines=replayed_choices(self._before, snapshot, decided, policy, self._foreseer))
-        self._before, self._forecast = snapshot, self._foreseer.forecast(snapshot, policy, assumed=assumed)
+        self._forecast = self._foreseer.forecast(snapshot, policy, assumed=assumed, observed=observed)
+        self._before = snapshot
         return self._forecast, said + self._overdue(snapshot, policy, unseen)
 
     def _overdue(self, snapshot: Snapshot, policy: SimPolicy, unseen: Sequence[str]) -> ForecastDifferences:

@@ -139,6 +139,8 @@ class AdmissionForecaster:
         """State of Kueue's queues as far as its writes show it."""
         self._at = EMPTY
         """The Snapshot up to which the session is updated."""
+        self._adopted = EMPTY
+        """The Snapshot at which the queues of another observer were taken over, which knew what time had changed."""
         self._with_pods = False
         self._outcome: CyclesResult | None = None
         """The result for that Snapshot."""
@@ -148,13 +150,20 @@ class AdmissionForecaster:
         """The last observed cluster and the known state of Kueue's queues; None before the first observation."""
         return (self._at, self._observed) if self._at is not EMPTY else None
 
+    def adopt(self, snapshot: Snapshot, observed: Observation) -> None:
+        """Continue with the queues of another observer, which followed the cluster event by event up to a Snapshot."""
+        self._observed = observed.fork()
+        self._session, self._at, self._outcome = self._observed.session, snapshot, None
+        self._with_pods, self._adopted = self._session.uses_topologies, snapshot
+
     def ask(self, snapshot: Snapshot, *, keep: bool = True) -> CyclesResult:
         """Run the next cycles on this Snapshot, in a fork.
 
         Without `keep` the Snapshot is hypothetical: the next one is compared with the last that was kept, and the
         preemptions say how their victims were chosen.
         """
-        is_stale = self._at is not EMPTY and self._session.is_stale(snapshot.time)
+        is_known = self._at is not EMPTY and snapshot is not self._adopted
+        is_stale = is_known and self._session.is_stale(snapshot.time)
         changes = change_events(self._at, snapshot)
         if keep and not changes and not is_stale and self._outcome is not None:
             return self._outcome
@@ -366,15 +375,25 @@ class Forecaster:
         self._foresight: AdmissionForecaster | None = None
 
     def forecast(
-        self, snapshot: Snapshot, policy: SimPolicy, *, assumed: Iterable[str] = (), supposed: bool = False
+        self,
+        snapshot: Snapshot,
+        policy: SimPolicy,
+        *,
+        assumed: Iterable[str] = (),
+        supposed: bool = False,
+        observed: Observation | None = None,
     ) -> Forecast:
         """Run scheduling cycles on a Snapshot until another cycle would change nothing.
 
-        With `supposed` the Snapshot is hypothetical; the next one is not compared with it.
+        With `supposed` the Snapshot is hypothetical; the next one is not compared with it. `observed` has Kueue's
+        queues at this Snapshot, from an observer that followed the cluster event by event, such as a shadow.
         """
         if policy.kueue is None:
             return Forecast(time=snapshot.time, assumed=(*assumed, NO_KUEUE))
-        outcome = self._engine(policy.kueue).ask(snapshot, keep=not supposed)
+        engine = self._engine(policy.kueue)
+        if observed is not None:
+            engine.adopt(snapshot, observed)
+        outcome = engine.ask(snapshot, keep=not supposed)
         return _as_forecast(snapshot, outcome, assumed)
 
     def possible(self, supposed: Snapshot, policy: SimPolicy, workload: str, other: str = "") -> Iterator[Forecast]:

@@ -127,6 +127,11 @@ class Shadow:
             known_since=self._known_since,
         )
 
+    @property
+    def observation(self) -> Observation:
+        """Kueue's queues after the last change; it goes on with the next one, so work with a fork of it."""
+        return self._observation
+
     def follow(self, event: Applied | Deleted, now: Time) -> None:
         """Check the decisions that a change shows, and apply it. `now` is when it was observed."""
         now = self._now = max(now, self._now)

@@ -4,6 +4,10 @@ Kueue keeps both in memory only. A workload that it refused is inadmissible unti
 its cohort tree, and is tried again about a second later; one whose victims are terminating is tried first in its queue.
 """
 
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from gpuconsole.model.clock import SECOND, Span, Time
 from gpuconsole.model.events import Applied, Deleted
 from gpuconsole.model.snapshot import QueueAssumptions
@@ -15,10 +19,27 @@ from gpuconsole.scheduling.kueue.messages import (
     is_unassigned,
     preemptor_uid,
 )
+from gpuconsole.scheduling.kueue.pod_resources import queue_timestamp
 from gpuconsole.scheduling.kueue.session import KueueSession
 
 TIMESTAMP_PRECISION: Span = SECOND
 """Precision of the timestamps in conditions."""
+UNTRIED: Span = SECOND
+"""How long after a requeue some workloads may not have been tried yet: a cycle tries one of each ClusterQueue."""
+
+
+_REFUSALS = (is_unassigned, is_pending_preemption, is_retried_next_cycle)
+"""Tell the messages that Kueue's scheduler writes from those of its workload controller."""
+
+
+class _Attempt(NamedTuple):
+    """A workload that Kueue's scheduler has tried, as its decision shows."""
+
+    time: Time
+    workload: str
+    cluster_queue: str
+    place: tuple[int, Time]
+    """Its place in the queue: priority descending, then queue-order timestamp."""
 
 
 class Observation:
@@ -51,6 +72,10 @@ class Observation:
         """UID of a preemptor → time of the last eviction of a victim of it."""
         self.requeued_trees: set[str] = set()
         """Trees whose inadmissible workloads were requeued at least once while this observation followed them."""
+        self._last_requeued: dict[str, Time] = {}
+        """Tree → time at which they were requeued, if this was in the last second; only known event by event."""
+        self._attempts: deque[_Attempt] = deque()
+        """The workloads that were tried in the last second; only known event by event."""
 
     @property
     def session(self) -> KueueSession:
@@ -65,8 +90,46 @@ class Observation:
 
     def follow(self, event: Applied | Deleted, now: Time) -> None:
         """Apply one event to the session and update its queues."""
+        self._note_attempt(event, now)
         self.apply(event, now)
         self.update_queues(now)
+        if self._requeued_at or self._last_requeued:
+            known = self._last_requeued | self._requeued_at
+            self._last_requeued = {tree: at for tree, at in known.items() if now - at <= UNTRIED}
+
+    def _note_attempt(self, event: Applied | Deleted, now: Time) -> None:
+        """Note a workload that Kueue's scheduler has tried, if the event shows it; an eviction is no attempt."""
+        while self._attempts and now - self._attempts[0].time > UNTRIED:
+            self._attempts.popleft()
+        if not isinstance(event, Applied) or not isinstance(event.object, Workload):
+            return
+        known, new = self._session.workload(event.key), event.object.condition(QUOTA_RESERVED)
+        if new is None or new == (known.condition(QUOTA_RESERVED) if known is not None else None):
+            return
+        if new.status or any(is_said(new.message) for is_said in _REFUSALS):
+            queue = self._session.compiled_config.cluster_queue_of(event.object.local_queue)
+            self._attempts.append(_Attempt(now, event.key, queue, self._place(known or event.object)))
+
+    def _place(self, workload: Workload) -> tuple[int, Time]:
+        return -workload.priority, queue_timestamp(workload, self._session.config)
+
+    def _untried(self, now: Time) -> Iterator[str]:
+        """Yield workloads that count as inadmissible although Kueue has not tried them since the last requeue.
+
+        Each cycle tries the head of a ClusterQueue, so those behind the last one that was tried are still to come.
+        """
+        for tree, at in self._last_requeued.items():
+            if now - at > UNTRIED:
+                continue
+            tried = [one for one in self._attempts if one.time > at]
+            for queue in self._session.queues_of_tree(tree):
+                places = [one.place for one in tried if one.cluster_queue == queue]
+                last, known = max(places, default=None), {one.workload for one in tried}
+                for pending in self._session.pending_workloads(queue):
+                    workload = pending.workload
+                    is_tried = workload.key in known or (last is not None and self._place(workload) < last)
+                    if pending.inadmissible and not is_tried:
+                        yield workload.key
 
     def before_event(self, event: Applied | Deleted, now: Time) -> None:
         """Note an event before it is applied to the session; `now` is when it was observed."""
@@ -128,18 +191,22 @@ class Observation:
         copied = Observation(self._session.fork())
         copied._first_seen, copied._settled = False, self._settled
         copied._batch_started, copied._requeued_at = self._batch_started.copy(), self._requeued_at.copy()
+        copied._last_requeued, copied._attempts = self._last_requeued.copy(), self._attempts.copy()
         return copied
 
     def prepare_fork(self, fork: KueueSession, now: Time) -> Time | None:
         """Prepare a fork to run cycles: requeue the inadmissible workloads of trees whose batch period is over.
 
+        Those that Kueue has not tried since are requeued, too, if this observation follows the cluster event by event.
         Returns when the first of the other trees is due; None if there is none. The fork's `assumptions` get the
         numbers of workloads assumed to be inadmissible and to be tried again.
         """
         fork.take_due_trees()
-        tried_again = fork.count_inadmissible({**self._requeued_at, **self._batch_started})
-        fork.assumptions = QueueAssumptions(fork.count_inadmissible() - tried_again, tried_again)
+        count = fork.count_inadmissible()
         self.requeue_ended_batches(fork, now)
+        fork.requeue_observed(refused=(), tried_again=list(self._untried(now)))
+        inadmissible = fork.count_inadmissible() - fork.count_inadmissible(self._batch_started)
+        fork.assumptions = QueueAssumptions(inadmissible, count - inadmissible)
         return min(self._batch_started.values(), default=None)
 
     def requeue_ended_batches(self, fork: KueueSession, now: Time) -> None:
