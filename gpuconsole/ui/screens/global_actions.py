@@ -423,7 +423,9 @@ def handlers(app: AppServices) -> dict[str, Handler]:
         "app.view": partial(run_view, app, ""),
         "app.copy": partial(ask_copy, app),
         **(
-            {"table.columns": partial(ask_columns, screen)} if screen is not None and screen.grid is not None else {}
+            {"table.columns": partial(ask_columns, screen)}
+            if screen is not None and screen.stands and screen.grid is not None
+            else {}
         ),
         "app.rights": lambda: app.open(RightsScreen()),
         "app.messages": lambda: app.open(MessagesScreen()),
