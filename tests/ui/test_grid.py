@@ -1,7 +1,7 @@
 """The grid draws its visible rows only, and its cursor stays on its row through refreshes, sorts and filters."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -301,6 +301,20 @@ async def test_a_click_moves_the_cursor_and_a_click_on_a_title_sorts() -> None:
         await pilot.click(Grid, offset=(4, 0))
         assert names(app) == ["a", "b", "c"]
         assert app.lines()[0].startswith("  NAME↑")
+
+
+async def test_a_sort_stays_when_the_columns_are_made_anew() -> None:
+    app = GridApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        await shown(pilot, *rows("a", "b"))
+        app.grid.sort("usage")
+        app.grid.columns = tuple(replace(column, width=9) for column in COLUMNS)
+        await shown(pilot, *rows("a", "b", "c"))
+        assert (names(app), here(app)) == (["c", "b", "a"], "c")
+        assert app.lines()[0].endswith("GPUS↓")
+        app.grid.columns = COLUMNS[:1]
+        await shown(pilot, *rows("a", "b"))
+        assert names(app) == ["a", "b"]
 
 
 async def test_wide_shows_every_column_and_scrolls_sideways() -> None:

@@ -41,52 +41,23 @@ from gpuconsole.ui.actions.keys import continuations, find, spell
 from gpuconsole.ui.field_filter import FilterError, is_expression
 from gpuconsole.ui.key_idle_timer import KeyIdleTimer
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed, LoggedMessage, RowOpened, RowPicked
-from gpuconsole.ui.names import called
 from gpuconsole.ui.object_columns import custom_column
-from gpuconsole.ui.paint import Painted
 from gpuconsole.ui.table_layouts import TableLayouts
 from gpuconsole.ui.table_model import parse_filter
 from gpuconsole.ui.textual_patches import TunedScreen
-from gpuconsole.ui.widgets.command_line import CommandError, CommandLine, CommandLineRead, FilterLine, parse_command
+from gpuconsole.ui.widgets.command_line import (
+    CommandError,
+    CommandLine,
+    CommandLineRead,
+    FilterLine,
+    names_in,
+    parse_command,
+)
 from gpuconsole.ui.widgets.dialogs import Dialogs, PaletteEntry, Question, hints, menu
-from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.grid import Grid, place, table_handlers
 from gpuconsole.ui.widgets.header_footer import Crumbs, Footer, Header, MessageLine
 from gpuconsole.ui.widgets.painter import PaneState
 from gpuconsole.ui.widgets.time_line import TimeLine, TimeLineView
-
-
-def table_handlers(grid: Grid[Any]) -> dict[str, Handler]:
-    """Return the handlers of the table actions for this table: action id → handler."""
-    return {
-        "table.down": lambda: grid.move(1),
-        "table.up": lambda: grid.move(-1),
-        "table.top": grid.top,
-        "table.bottom": grid.bottom,
-        "table.page-down": lambda: grid.page(1),
-        "table.page-up": lambda: grid.page(-1),
-        "table.faults": grid.toggle_faults,
-        "table.mark": grid.toggle_mark,
-        "table.mark-range": grid.mark_range,
-        "table.unmark": grid.unmark,
-        "table.column-left": lambda: grid.pick_column(-1),
-        "table.column-right": lambda: grid.pick_column(1),
-        "table.sort": grid.sort_picked,
-        "table.sort-name": lambda: grid.sort("name"),
-        "table.sort-age": lambda: grid.sort("age"),
-        "table.sort-priority": lambda: grid.sort("priority"),
-        "table.sort-status": lambda: grid.sort("status"),
-        "table.sort-usage": lambda: grid.sort("usage"),
-        "table.wide": grid.toggle_wide,
-    }
-
-
-def place(grid: Grid[Any]) -> Painted:
-    """Format the cursor position, the number of rows and that of marked rows: `2/128 · *3`; empty without rows."""
-    if not grid.rows:
-        return ()
-    marked = f" · *{len(grid.marked)}" if grid.marked else ""
-    return ((f" {grid.cursor + 1}/{len(grid.rows)}{marked} ", "dim"),)
-
 
 LOG = logging.getLogger(__name__)
 ACTION_LOG = logging.getLogger("gpuconsole.ui.actions")
@@ -666,24 +637,15 @@ class ConsoleScreen(TunedScreen, inherit_bindings=False):
 
     def _words(self, what: str) -> Iterable[str]:
         """Names that a command line completes."""
-        snapshot = self.console.snapshot
         match what:
-            case "namespaces" | "app.namespaces":
-                return sorted(snapshot.namespaces)
             case "contexts" | "app.context":
                 return self._context_names
             case "app.theme":
                 return [theme.name for theme in self.console_app.themes]
             case "app.view":
                 return [*sorted(self.console_app.tables.views), "save ", "delete "]
-            case "view.queues":
-                return sorted((*snapshot.cohorts, *snapshot.cluster_queues, *snapshot.local_queues))
-            case "view.nodes":
-                return sorted(snapshot.nodes)
-            case "view.workloads":
-                return map(called, snapshot.workloads)
             case _:
-                return ()
+                return names_in(self.console.snapshot, what)
 
     def _open_filter(self) -> None:
         if (grid := self.grid) is not None:

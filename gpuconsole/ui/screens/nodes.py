@@ -50,7 +50,7 @@ from gpuconsole.ui.node_columns import (
 )
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join
 from gpuconsole.ui.screens.background import SnapshotWorker
-from gpuconsole.ui.screens.base import ConsoleScreen, Subject, table_handlers
+from gpuconsole.ui.screens.base import ConsoleScreen, Subject
 from gpuconsole.ui.screens.node_actions import NodeActions
 from gpuconsole.ui.screens.object_lists import pod_columns
 from gpuconsole.ui.screens.objects import ObjectActions, describe_screen
@@ -58,7 +58,7 @@ from gpuconsole.ui.screens.workloads import WorkloadDetailScreen
 from gpuconsole.ui.table_model import Column
 from gpuconsole.ui.widgets.gpumap import FREE, GPU_GLYPHS, GpuMap, Legend, word_of
 from gpuconsole.ui.widgets.gpumap import GPU_GLYPHS as GLYPHS_OF
-from gpuconsole.ui.widgets.grid import Grid
+from gpuconsole.ui.widgets.grid import Grid, table_handlers
 from gpuconsole.ui.widgets.painter import Lines, PaneState, StatusLine
 
 MOST_TEAMS = 4

@@ -16,9 +16,11 @@ from textual.containers import Container
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
+from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.model.text import clean
 from gpuconsole.ui.actions import ALIASES, Action, Scope
 from gpuconsole.ui.messages import CommandEntered, FilterChanged, FilterClosed
+from gpuconsole.ui.names import called
 
 Complete = Callable[[str], Sequence[str]]
 """Returns the whole texts to which a typed text may be continued."""
@@ -246,6 +248,21 @@ def complete_command(text: str, words: WordsOf) -> list[str]:
     kept = text[: len(text) - len(typed)]
     found = (clean(one) for one in words(what) if one.lower().startswith(typed.lower()))
     return [f"{kept}{one}" for one in islice(found, OFFERED)]
+
+
+def names_in(snapshot: Snapshot, what: str) -> Iterable[str]:
+    """Return the names of objects of the cluster, as `WordsOf` does."""
+    match what:
+        case "namespaces" | "app.namespaces":
+            return sorted(snapshot.namespaces)
+        case "view.queues":
+            return sorted((*snapshot.cohorts, *snapshot.cluster_queues, *snapshot.local_queues))
+        case "view.nodes":
+            return sorted(snapshot.nodes)
+        case "view.workloads":
+            return map(called, snapshot.workloads)
+        case _:
+            return ()
 
 
 class FilterLine(PromptLine):

@@ -22,9 +22,10 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gpuconsole.model.text import clean
+from gpuconsole.ui.actions import Handler
 from gpuconsole.ui.field_filter import Field, complete_expression
 from gpuconsole.ui.messages import RowOpened, RowPicked
-from gpuconsole.ui.paint import Cell, fitted, line, painted, plain
+from gpuconsole.ui.paint import Cell, Painted, fitted, line, painted, plain
 from gpuconsole.ui.table_model import (
     GAP,
     Column,
@@ -593,3 +594,36 @@ class Grid(GridLines[T], can_focus=True, inherit_bindings=False):
             if start <= x < start + width:
                 self._sort_by(column)
             start += width + GAP
+
+
+def table_handlers(grid: Grid[Any]) -> dict[str, Handler]:
+    """Return the handlers of the table actions for this table: action id → handler."""
+    return {
+        "table.down": lambda: grid.move(1),
+        "table.up": lambda: grid.move(-1),
+        "table.top": grid.top,
+        "table.bottom": grid.bottom,
+        "table.page-down": lambda: grid.page(1),
+        "table.page-up": lambda: grid.page(-1),
+        "table.faults": grid.toggle_faults,
+        "table.mark": grid.toggle_mark,
+        "table.mark-range": grid.mark_range,
+        "table.unmark": grid.unmark,
+        "table.column-left": lambda: grid.pick_column(-1),
+        "table.column-right": lambda: grid.pick_column(1),
+        "table.sort": grid.sort_picked,
+        "table.sort-name": lambda: grid.sort("name"),
+        "table.sort-age": lambda: grid.sort("age"),
+        "table.sort-priority": lambda: grid.sort("priority"),
+        "table.sort-status": lambda: grid.sort("status"),
+        "table.sort-usage": lambda: grid.sort("usage"),
+        "table.wide": grid.toggle_wide,
+    }
+
+
+def place(grid: Grid[Any]) -> Painted:
+    """Format the cursor position, the number of rows and that of marked rows: `2/128 · *3`; empty without rows."""
+    if not grid.rows:
+        return ()
+    marked = f" · *{len(grid.marked)}" if grid.marked else ""
+    return ((f" {grid.cursor + 1}/{len(grid.rows)}{marked} ", "dim"),)
