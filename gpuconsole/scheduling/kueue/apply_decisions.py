@@ -1,7 +1,9 @@
 """Applies the scheduler's decisions to Workload objects, and returns the events that Kueue records for them.
 
-Every function is pure. The caller decides when the quota of an evicted workload is free: at once, or when its pods are
-gone. The texts of the events are Kueue's, verbatim (Kueue 0.19 scheduler.go, preemption.go, evict.go); nothing in the
+Every function is pure. A refusal is applied by `conditions.apply_refusal`. The caller decides when the quota of an
+evicted workload is free, at once or when its pods are gone, and calls `conditions.release_quota` then; a backoff ends
+with `conditions.end_backoff`. The admission simulator and the full simulation use these functions, and none of their
+own. The texts of the events are Kueue's, verbatim (Kueue 0.19 scheduler.go, preemption.go, evict.go); nothing in the
 scheduler reads them.
 """
 

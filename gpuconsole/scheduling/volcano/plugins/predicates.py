@@ -75,7 +75,6 @@ class PredicatesPlugin(VolcanoPlugin):
         self._applicable: tuple[str, int, list[NodeFilter]] | None = None
         self._stable_results: dict[PodClass, dict[str, PredicateStatus | None]] = {}
         self._results_by_constraints: dict[tuple[object, ...], dict[str, PredicateStatus | None]] = {}
-        self._prefilter_reasons: dict[str, str] = {}
 
     def on_session_open(self, session: VolcanoSession) -> None:
         self._node_pods = placed = session.node_pods
