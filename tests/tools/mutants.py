@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/ui/test_grid.py",),
     ),
     Mutant(
-        "bulk: a preview names ended workloads as stopped",
+        "tables: a preview tells that a workload is stopped which is inactive already",
         "gpuconsole/ui/screens/workload_actions.py",
         "if not workload.active:\n            return Effect",
         "if False:\n            return Effect",
