@@ -495,7 +495,8 @@ SHARE = 20
 class AnswerContext(NamedTuple):
     """The data from which a report is computed."""
 
-    standing: AdmissionView
+    view: Callable[[], AdmissionView]
+    """Returns the cluster with its admission state, which takes a fork."""
     seen: Snapshot
     """The displayed Snapshot, with GPU telemetry, which a simulated fork lacks."""
     prices: Prices
@@ -531,15 +532,19 @@ class RepeatedReport:
     def _gather(self, snapshot: Snapshot) -> tuple[Sequence[Part], str] | ConsoleError:
         began, console = time.monotonic(), self._screen.console
         try:
-            standing = console.answers.standing()
             asked = AnswerContext(
-                standing, snapshot, console.prices, console.preemptions(), console.shadow_report, console.agreement
+                console.answers.standing,
+                snapshot,
+                console.prices,
+                console.preemptions(),
+                console.shadow_report,
+                console.agreement,
             )
             lines = self._answer(asked)
         except ConsoleError as error:
             return error
         self._due = max(self._due, time.monotonic() + SHARE * (time.monotonic() - began))
-        return lines, fmt.clock(standing.snapshot.time)
+        return lines, fmt.clock(snapshot.time)
 
     def _tell(self, found: tuple[Sequence[Part], str] | ConsoleError) -> None:
         if isinstance(found, ConsoleError):
@@ -556,7 +561,7 @@ def report_screen(name: str, title: str, answer: Answer) -> AnswerScreen:
 
 
 def _ledger(asked: AnswerContext) -> Sequence[Part]:
-    snapshot, session, _ = asked.standing
+    snapshot, session, _ = asked.view()
     if session is None:
         return [without_kueue(snapshot)]
     if lacking := snapshot.seen.missing_reasons(*QUOTA):
@@ -565,7 +570,7 @@ def _ledger(asked: AnswerContext) -> Sequence[Part]:
 
 
 def _slots(asked: AnswerContext) -> Sequence[Part]:
-    snapshot = asked.standing.snapshot
+    snapshot = asked.view().snapshot
     lacking = snapshot.seen.missing_reasons(*PLACES)
     bound = bound_of_idle(snapshot)
     if bound is None:
@@ -579,7 +584,7 @@ def _slots(asked: AnswerContext) -> Sequence[Part]:
 
 
 def _shares(asked: AnswerContext) -> Sequence[Part]:
-    snapshot, session, _ = asked.standing
+    snapshot, session, _ = asked.view()
     if lacking := snapshot.seen.missing_reasons(*TURNS):
         return no_data_lines(lacking)
     found = shares(session, snapshot.time) if session is not None else None
@@ -587,7 +592,7 @@ def _shares(asked: AnswerContext) -> Sequence[Part]:
 
 
 def _antipatterns(asked: AnswerContext) -> Sequence[Part]:
-    found = antipatterns(asked.seen, asked.prices, asked.history, engines_of(asked.standing.policy))
+    found = antipatterns(asked.seen, asked.prices, asked.history, engines_of(asked.view().policy))
     average = utilization(asked.seen)
     lines = antipatterns_lines(found, measured=len(asked.seen.telemetry) > 0, average=average)
     return [*lines, *missing_data_lines(unchecked_kinds(asked.seen.seen))]
