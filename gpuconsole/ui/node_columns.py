@@ -15,7 +15,7 @@ from gpuconsole.insight.health.telemetry import (
     known,
 )
 from gpuconsole.insight.index.device_layout import NO_PLACE, WHOLE, GpuUnit, NodeGpus, PodGroupGpus, guessed_uses
-from gpuconsole.insight.index.gpu_map import GpuRow, GpuState, used_of
+from gpuconsole.insight.index.gpu_map import GpuCell, GpuRow, GpuState, used_of
 from gpuconsole.model.clock import Time
 from gpuconsole.model.gpus.models import Groups
 from gpuconsole.model.telemetry import GpuMetric
@@ -93,6 +93,8 @@ NODES: tuple[Column[GpuRow], ...] = (
     _count(GpuState.FAULT),
     Column("PODS", lambda row: str(row.pods), id="pods", width=4, align="right", sort=lambda row: row.pods, rank=2),
     Column("MIG", mig, id="mig", width=6, flex=2, rank=4),
+    # The filter, also that of the map, finds the nodes of a workload by it.
+    Column("WORKLOADS", lambda row: owners(row.all_cells), id="workloads", width=14, flex=2, rank=5),
 )
 
 
@@ -375,7 +377,7 @@ def runs(numbers: Sequence[int]) -> str:
     return ",".join(parts)
 
 
-def owners(units: Iterable[GpuUnit]) -> Painted:
-    """The workloads on a GPU."""
-    names = dict.fromkeys(called(unit.cell.workload or unit.cell.pod) for unit in units if unit.cell.pod)
+def owners(cells: Iterable[GpuCell]) -> Painted:
+    """The workloads that have these GPUs, else their pods."""
+    names = dict.fromkeys(called(cell.workload or cell.pod) for cell in cells if cell.pod)
     return join([((name, "strong"),) for name in names]) or (("none", "dim"),)

@@ -253,7 +253,7 @@ LAYOUT: tuple[Column[LayoutRow], ...] = (
     Column("FREE", _free, width=4, align="right"),
     Column("LINKS", _links, width=16, flex=1, rank=2),
     Column("SHARING", lambda row: ((row.inside.sharing, "dim"),), width=12, flex=1, rank=3),
-    Column("WORKLOADS", lambda row: owners(row.units), width=14, flex=3, rank=1),
+    Column("WORKLOADS", lambda row: owners(unit.cell for unit in row.units), width=14, flex=3, rank=1),
 )
 
 
