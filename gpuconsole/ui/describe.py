@@ -348,7 +348,10 @@ def pod_facts(pod: Pod) -> list[Painted]:
         field("Phase", pod.phase),
         field("Reason", f"{pod.reason} {pod.message}".strip() or "–"),
         field("Node", pod.node or "not scheduled"),
-        field("GPUs", ", ".join(map(str, pod.gpus)) or "none"),
+        field(
+            "GPUs",
+            ", ".join((*map(str, pod.gpus), *(f"MIG {one.profile} of GPU {one.gpu}" for one in pod.slices))) or "none",
+        ),
         field("Priority", pod.priority),
         field("Workload", pod.workload or "none"),
         field("Job", pod.job or "none"),
