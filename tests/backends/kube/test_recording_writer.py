@@ -120,10 +120,14 @@ def private(tmp_path: Path) -> Path:
 
 def test_names_are_replaced_and_what_no_rule_reads_is_left_out(private: Path, tmp_path: Path) -> None:
     target = tmp_path / "saved.jsonl"
-    settings = KueueConfig(transformations=(Transformation(input="acme.io/gpu", outputs={GPU: "1"}),))
+    settings = KueueConfig(transformations={"acme.io/gpu": Transformation(input="acme.io/gpu", outputs={GPU: "1"})})
     saved(private, target, kueue=settings)
     text = target.read_text()
     assert "acme" not in text.replace("uid-acme-h100", "")
+    read = ClusterRecording(target).kueue
+    assert read is not None
+    [(resource, transformation)] = read.transformations.items()
+    assert transformation == Transformation(input=resource, outputs={GPU: "1"})
     lines = [json.loads(line) for line in text.splitlines()]
     listed = {line["list"]: line["items"] for line in lines if "list" in line}
     assert "Pod" not in listed, "without topologies no decision depends on pods"
