@@ -151,6 +151,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/cli/test_web.py",),
     ),
     Mutant(
+        "recording: labels that no rule reads are saved",
+        "gpuconsole/model/document_redaction.py",
+        "return kind in _LABELLED or VOCABULARY.search(label) is not None",
+        "return True",
+        ("tests/backends/kube/test_recording_writer.py",),
+    ),
+    Mutant(
+        "recording: an interrupted watch is not told",
+        "gpuconsole/backends/kube/recording_writer.py",
+        'self._write({"t": self._seconds(time), "lost": kind})',
+        "pass",
+        ("tests/backends/kube/test_recording_writer.py",),
+    ),
+    Mutant(
         "shadow: the preemptor of a victim does not count",
         "gpuconsole/insight/forecast/shadow.py",
         "return ObservedDecision(DecisionKind.PREEMPTED, decision.workload, outcome)",
