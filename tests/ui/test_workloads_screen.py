@@ -235,7 +235,7 @@ async def test_deleting_takes_the_name_and_its_screens_say_that_it_is_gone() -> 
         await stage.press("3", "N", "g", "enter", "ctrl+x", "enter", "enter")
         stage.screen(Confirm)
         await stage.write("prod/serve")
-        await stage.press("enter", "enter")
+        await stage.press("enter")
         await stage.tick(times=40)
         stage.screen(WorkloadDetailScreen)
         assert "prod/job-serve-fd090 no longer exists" in stage.text
