@@ -3,12 +3,14 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuconsole.insight.preemption.history import PreemptionRow
-from gpuconsole.model.clock import Span, Time
+from gpuconsole.model.clock import HOUR, Span, Time
 from gpuconsole.model.devices import WHOLE_GPU
 from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import Snapshot
@@ -170,3 +172,56 @@ def gpus_over_time(parts: Sequence[Allocation], begin: Time, end: Time, columns:
             overlap = min(last, column + 1) - max(first, column)
             values[column] += one.gpus * max(0.0, overlap)
     return values
+
+
+class GanttBy(StrEnum):
+    """What the rows of the Gantt chart are."""
+
+    WORKLOAD = "workload"
+    QUEUE = "queue"
+    NAMESPACE = "namespace"
+
+    @property
+    def next(self) -> "GanttBy":
+        return list(GanttBy)[(list(GanttBy).index(self) + 1) % len(GanttBy)]
+
+
+class GanttRow(NamedTuple):
+    """GPUs of one owner over time."""
+
+    owner: str
+    queue: str
+    parts: tuple[Allocation, ...]
+    begin: Time
+    """Start of the window."""
+    end: Time
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU time in the window, in hours."""
+        return sum(one.gpus * (one.end - one.begin) for one in self.parts) / HOUR
+
+    @property
+    def gpus(self) -> int:
+        """GPUs at the end of the window."""
+        return sum(one.gpus for one in self.parts if one.outcome is None)
+
+    @property
+    def evictions(self) -> int:
+        """Number of evictions in the window."""
+        return sum(one.outcome is HistoryEventKind.EVICTED for one in self.parts)
+
+
+def gantt_rows(found: Sequence[Allocation], by: GanttBy, begin: Time, end: Time) -> list[GanttRow]:
+    """Group allocations by owner; the owners in the order of their first GPUs."""
+    owners: dict[str, list[Allocation]] = {}
+    for one in found:
+        match by:
+            case GanttBy.WORKLOAD:
+                owner = one.workload
+            case GanttBy.QUEUE:
+                owner = one.queue
+            case GanttBy.NAMESPACE:
+                owner = one.workload.split("/")[-2] if "/" in one.workload else one.workload
+        owners.setdefault(owner, []).append(one)
+    return [GanttRow(owner, parts[0].queue, tuple(parts), begin, end) for owner, parts in owners.items()]

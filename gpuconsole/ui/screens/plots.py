@@ -7,7 +7,6 @@ and filtered as all tables are.
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from functools import partial
 from math import log
 from statistics import fmean
@@ -22,10 +21,13 @@ from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.history_charts import (
     ALLOCATING,
     Allocation,
+    GanttBy,
+    GanttRow,
     PreemptionMatrix,
     QueuePair,
     WaitDistribution,
     allocations,
+    gantt_rows,
     gpus_over_time,
     preemption_matrix,
     wait_distributions,
@@ -89,26 +91,19 @@ class ChartView(DrawnLines):
         return self.shown[1](self.shown[0], width, height) if self.shown is not None else ()
 
 
-class ChartScreen(ConsoleScreen, Generic[Data]):
-    """Base of the charts: a window of time, data that are read in the background, a chart and a table."""
+class Chart(Generic[Data]):
+    """One kind of chart: what it reads, draws and lists, and its own actions."""
 
-    is_answer = True
     NAME = ""
-    TITLE_OF_CHART = ""
+    TITLE = ""
     COLUMNS: Sequence[Column[Any]] = ()
     DRAWN = True
     """Whether it has a chart above the table."""
+    aimed = ""
+    """Name of what it will show first; a chart that is open already does not show it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._zoom_level = 1
-        self._end: Time | None = None
-        """End of the window; None for the present."""
-        self._worker = SnapshotWorker(self, self._gather, self._came, reads=True)
-        self._asked: object = None
-        self.data: Data | None = None
-
-    # Overridden by charts
+    def __init__(self, screen: "ChartScreen") -> None:
+        self.screen = screen
 
     def read(self, snapshot: Snapshot, begin: Time, end: Time) -> Data:
         """Read the data of a window; called in a thread. Raises ConsoleError."""
@@ -130,17 +125,73 @@ class ChartScreen(ConsoleScreen, Generic[Data]):
         """What the data depend on, besides window and time; data are read again when it changes."""
         return None
 
-    # The frame
+    def fill(self, data: Data) -> None:
+        """Show the data."""
+        view = self.screen.view_of_chart
+        view.border_title = f"{self.TITLE}, {self.screen.window_text()}"
+        view.shown = data, self.draw_chart
+        self.screen.numbers.show(self.rows_of(data))
+
+    def picked(self) -> None:
+        """Called when another row is selected."""
+
+    def resized(self) -> None:
+        """Called when the screen has another size."""
+
+    def handlers(self) -> Handlers:
+        """Actions of this chart."""
+        return {}
+
+
+class ChartScreen(ConsoleScreen):
+    """A window of time, data that are read in the background, a chart, and a table of its numbers."""
+
+    is_answer = True
+
+    def __init__(self, chart: "Callable[[ChartScreen], Chart[Any]]") -> None:
+        super().__init__()
+        self.chart = chart(self)
+        self._zoom_level = 1
+        self._end: Time | None = None
+        """End of the window; None for the present."""
+        self._worker = SnapshotWorker(self, self._gather, self._came, reads=True)
+        self._asked: object = None
+        self.data: Any = None
+        """What the chart has read; None before that."""
 
     def crumb(self) -> str:
-        return self.NAME
+        return self.chart.NAME
+
+    def same(self, other: ConsoleScreen) -> bool:
+        if not isinstance(other, ChartScreen) or self.chart.aimed or other.chart.aimed:
+            return False
+        return self.chart.NAME == other.chart.NAME
 
     def body(self) -> ComposeResult:
+        chart = self.chart
+        yield Lines(id="said")
         yield ChartView(id="chart", classes="panel")
-        yield Grid(self.COLUMNS, key=self.key_of, empty="Nothing is recorded in this window.", id="numbers")
+        yield Grid(chart.COLUMNS, key=chart.key_of, empty="Nothing is recorded in this window.", id="numbers")
 
     def on_mount(self) -> None:
-        self.query_one(ChartView).display = self.DRAWN
+        self.view_of_chart.display = self.chart.DRAWN
+
+    @property
+    def view_of_chart(self) -> ChartView:
+        """The widget that draws the chart."""
+        return self.query_one(ChartView)
+
+    @property
+    def numbers(self) -> Grid[Any]:
+        """The table of the chart's numbers."""
+        return self.query_one("#numbers", Grid)
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.chart.resized()
+
+    def picked(self, row: Any) -> None:
+        self.chart.picked()
 
     @property
     def window(self) -> TrendWindow:
@@ -149,32 +200,25 @@ class ChartScreen(ConsoleScreen, Generic[Data]):
 
     def show(self, snapshot: Snapshot) -> None:
         end = self._end if self._end is not None else snapshot.time
-        asked = (self.wanted(), self.window, end // MINUTE, self.console.answers)
+        asked = (self.chart.wanted(), self.window, end // MINUTE, self.console.answers)
         if asked != self._asked:
             self._asked = asked
             self._worker.ask(snapshot)
 
-    def _gather(self, snapshot: Snapshot) -> Data | ConsoleError:
+    def _gather(self, snapshot: Snapshot) -> Any:
         end = next_multiple(self._end if self._end is not None else snapshot.time, MINUTE)
         try:
-            return self.read(snapshot, end - self.window.span, end)
+            return self.chart.read(snapshot, end - self.window.span, end)
         except ConsoleError as error:
             return error
 
-    def _came(self, found: Data | ConsoleError) -> None:
-        grid = self.query_one(Grid)
+    def _came(self, found: Any) -> None:
+        grid = self.numbers
         if isinstance(found, ConsoleError):
             grid.say(PaneState.FAILED, str(found))
             return
         self.data = found
-        self.fill(found)
-
-    def fill(self, data: Data) -> None:
-        """Show the data."""
-        view = self.query_one(ChartView)
-        view.border_title = f"{self.TITLE_OF_CHART}, {self.window_text()}"
-        view.shown = data, self.draw_chart
-        self.query_one(Grid).show(self.rows_of(data))
+        self.chart.fill(found)
 
     def window_text(self) -> str:
         """The window in words: `last hour`, or its end if that is not the present."""
@@ -189,11 +233,14 @@ class ChartScreen(ConsoleScreen, Generic[Data]):
             "window.shorter": partial(self._turn_zoom, -1),
             "chart.earlier": partial(self._pan, -1),
             "chart.later": partial(self._pan, 1),
+            **self.chart.handlers(),
         }
 
     def refusal(self, action: Action) -> str:
         if action.id == "chart.later" and self._end is None:
             return "the window ends at the present"
+        if action.id == "object.open" and self.numbers.current is None:
+            return "nothing is selected"
         return super().refusal(action)
 
     def _turn_zoom(self, steps: int) -> None:
@@ -337,41 +384,38 @@ COST_COLUMNS: tuple[Column[tuple[Time, Samples]], ...] = (
 )
 
 
-class SeriesScreen(ChartScreen[Plotted]):
+class SeriesChart(Chart[Plotted]):
     """Any recorded series over time."""
 
     NAME = "plot"
     COLUMNS = QUOTA_COLUMNS
 
-    def __init__(self, wanted: str = "") -> None:
-        """`wanted` is the name of a series, such as `llm` or `queue llm`; empty for the cluster."""
-        super().__init__()
+    def __init__(self, screen: ChartScreen, aimed: str = "") -> None:
+        """`aimed` is the name of a series, such as `llm` or `queue llm`; empty for the cluster."""
+        super().__init__(screen)
         self._choice = CLUSTER
-        self._wanted = wanted
-
-    def same(self, other: ConsoleScreen) -> bool:
-        return isinstance(other, SeriesScreen) and not other._wanted and not self._wanted
+        self.aimed = aimed
 
     def wanted(self) -> object:
-        return self._choice, self._wanted
+        return self._choice, self.aimed
 
     def read(self, snapshot: Snapshot, begin: Time, end: Time) -> Plotted:
-        if self._wanted:
-            self._choice, self._wanted = self._named(self._wanted), ""
-        choice, window = self._choice, self.window
+        if self.aimed:
+            self._choice, self.aimed = self._named(self.aimed), ""
+        choice, window = self._choice, self.screen.window
         if choice.series is not None:
-            found = read_samples(self.console.samples, choice.series, window, end)
+            found = read_samples(self.screen.console.samples, choice.series, window, end)
             return Plotted(choice, window, end, quota=trend_of(found, choice.series, window, end))
-        samples = self.console.samples(begin, end, window.step)
+        samples = self.screen.console.samples(begin, end, window.step)
         if choice is COST:
             return Plotted(choice, window, end, cost=tuple((one.time, one) for one in samples))
         gpus = ((one.time, gpu) for one in samples for gpu in one.gpus if gpu.gpu_type == choice.gpu_type)
         return Plotted(choice, window, end, gpus=tuple(gpus))
 
     def _choices(self) -> list[PlotChoice]:
-        now = self.snapshot.time
-        newest = self.console.samples(now - 30 * MINUTE, now + MINUTE, MINUTE)
-        return choices_of(newest or self.console.samples(now - 7 * DAY, now + MINUTE, HOUR))
+        now = self.screen.snapshot.time
+        newest = self.screen.console.samples(now - 30 * MINUTE, now + MINUTE, MINUTE)
+        return choices_of(newest or self.screen.console.samples(now - 7 * DAY, now + MINUTE, HOUR))
 
     def _named(self, wanted: str) -> PlotChoice:
         choices = self._choices()
@@ -388,11 +432,11 @@ class SeriesScreen(ChartScreen[Plotted]):
     def fill(self, data: Plotted) -> None:
         columns: Mapping[bool, Sequence[Column[Any]]] = {True: TYPE_COLUMNS, False: COST_COLUMNS}
         wanted = QUOTA_COLUMNS if data.quota is not None else columns[bool(data.choice.gpu_type)]
-        grid = self.query_one(Grid)
+        grid = self.screen.numbers
         if grid.columns != tuple(wanted):
             grid.columns = wanted
         super().fill(data)
-        self.query_one(ChartView).border_title = f"{data.choice.title}, {self.window_text()}"
+        self.screen.view_of_chart.border_title = f"{data.choice.title}, {self.screen.window_text()}"
 
     def rows_of(self, data: Plotted) -> Sequence[Any]:
         return data.samples[::-1]
@@ -426,21 +470,21 @@ class SeriesScreen(ChartScreen[Plotted]):
         return chart(curves, axis, width, height)
 
     def handlers(self) -> Handlers:
-        return {**super().handlers(), "chart.series": self._ask_series}
+        return {"chart.series": self._ask_series}
 
     def _ask_series(self) -> None:
         try:
             choices = self._choices()
         except ConsoleError as error:
-            self.flash(str(error), "error")
+            self.screen.flash(str(error), "error")
             return
 
         def take(title: str) -> None:
-            self._choice, self._wanted = next(one for one in choices if one.title == title), ""
-            self.redraw()
+            self._choice, self.aimed = next(one for one in choices if one.title == title), ""
+            self.screen.redraw()
 
         options = [ChoiceOption(one.title, one.title) for one in choices]
-        self.dialogs.choose("Plot", options, take, self._choice.title)
+        self.screen.dialogs.choose("Plot", options, take, self._choice.title)
 
 
 # Preemptions by queue
@@ -464,15 +508,15 @@ MOST = 500
 """Number of preemptions that are read."""
 
 
-class MatrixScreen(ChartScreen[PreemptionMatrix]):
+class MatrixChart(Chart[PreemptionMatrix]):
     """Preemptions by queue of the victim and queue of the preemptor, as a heat map."""
 
     NAME = "matrix"
-    TITLE_OF_CHART = "Preemptions: victim queue ← preemptor queue"
+    TITLE = "Preemptions: victim queue ← preemptor queue"
     COLUMNS = PAIRS
 
     def read(self, snapshot: Snapshot, begin: Time, end: Time) -> PreemptionMatrix:
-        return preemption_matrix(row for row in rows(self.console.preemptions(MOST)) if begin <= row.time < end)
+        return preemption_matrix(row for row in rows(self.screen.console.preemptions(MOST)) if begin <= row.time < end)
 
     def rows_of(self, data: PreemptionMatrix) -> Sequence[QueuePair]:
         return data.pairs
@@ -482,18 +526,18 @@ class MatrixScreen(ChartScreen[PreemptionMatrix]):
 
     def fill(self, data: PreemptionMatrix) -> None:
         super().fill(data)
-        self.query_one(ChartView).styles.height = max(6, min(len(data.queues) + 4, self.size.height * 2 // 3))
+        self.screen.view_of_chart.styles.height = max(6, min(len(data.queues) + 4, self.screen.size.height * 2 // 3))
 
     def draw_chart(self, data: PreemptionMatrix, width: int, height: int) -> tuple[Cell, ...]:
         return matrix_lines(data, width, height)
 
     def handlers(self) -> Handlers:
-        return {**super().handlers(), "object.open": self._open}
+        return {"object.open": self._open}
 
     def _open(self) -> None:
-        row = self.grid.current if self.grid is not None else None
+        row = self.screen.numbers.current
         if isinstance(row, QueuePair):
-            self.console_app.go("preemptions", filtered=f"-f {row.victim}" if row.victim else "")
+            self.screen.console_app.go("preemptions", filtered=f"-f {row.victim}" if row.victim else "")
 
 
 def matrix_lines(data: PreemptionMatrix, width: int, height: int) -> tuple[Cell, ...]:
@@ -544,15 +588,15 @@ WAITS: tuple[Column[WaitDistribution], ...] = (
 Distributions = tuple[WaitDistribution, ...]
 
 
-class WaitsScreen(ChartScreen[Distributions]):
+class WaitsChart(Chart[Distributions]):
     """Cumulative distribution of the waits of admitted workloads."""
 
     NAME = "waits"
-    TITLE_OF_CHART = "Waits until admission"
+    TITLE = "Waits until admission"
     COLUMNS = WAITS
 
     def read(self, snapshot: Snapshot, begin: Time, end: Time) -> Distributions:
-        return wait_distributions(self.console.events(begin, end, (HistoryEventKind.ADMITTED,)))
+        return wait_distributions(self.screen.console.events(begin, end, (HistoryEventKind.ADMITTED,)))
 
     def rows_of(self, data: Distributions) -> Sequence[WaitDistribution]:
         return data if data[0].waits else ()
@@ -560,13 +604,13 @@ class WaitsScreen(ChartScreen[Distributions]):
     def key_of(self, row: WaitDistribution) -> str:
         return row.queue
 
-    def picked(self, row: Any) -> None:
-        if self.data is not None:
+    def picked(self) -> None:
+        if self.screen.data is not None:
             # A new function, as the same one with the same data would not be drawn again.
-            self.query_one(ChartView).shown = self.data, partial(self.draw_chart)
+            self.screen.view_of_chart.shown = self.screen.data, partial(self.draw_chart)
 
     def draw_chart(self, data: Distributions, width: int, height: int) -> tuple[Cell, ...]:
-        row = self.query_one(Grid).current
+        row = self.screen.numbers.current
         picked = row if isinstance(row, WaitDistribution) and row.queue else None
         return waits_lines(data[0], picked, width, height)
 
@@ -611,58 +655,6 @@ def waits_lines(every: WaitDistribution, picked: WaitDistribution | None, width:
 # GPUs over time by owner
 
 
-class GanttBy(StrEnum):
-    """What the rows of the Gantt chart are."""
-
-    WORKLOAD = "workload"
-    QUEUE = "queue"
-    NAMESPACE = "namespace"
-
-    @property
-    def next(self) -> "GanttBy":
-        return list(GanttBy)[(list(GanttBy).index(self) + 1) % len(GanttBy)]
-
-
-class GanttRow(NamedTuple):
-    """GPUs of one owner over time."""
-
-    owner: str
-    queue: str
-    parts: tuple[Allocation, ...]
-    begin: Time
-    """Start of the window."""
-    end: Time
-
-    @property
-    def gpu_hours(self) -> float:
-        """GPU time in the window, in hours."""
-        return sum(one.gpus * (one.end - one.begin) for one in self.parts) / HOUR
-
-    @property
-    def gpus(self) -> int:
-        """GPUs at the end of the window."""
-        return sum(one.gpus for one in self.parts if one.outcome is None)
-
-    @property
-    def evictions(self) -> int:
-        return sum(one.outcome is HistoryEventKind.EVICTED for one in self.parts)
-
-
-def gantt_rows(found: Sequence[Allocation], by: GanttBy, begin: Time, end: Time) -> list[GanttRow]:
-    """Group allocations by owner; the owners in the order of their first GPUs."""
-    owners: dict[str, list[Allocation]] = {}
-    for one in found:
-        match by:
-            case GanttBy.WORKLOAD:
-                owner = one.workload
-            case GanttBy.QUEUE:
-                owner = one.queue or NO_QUEUE
-            case GanttBy.NAMESPACE:
-                owner = one.workload.split("/")[-2] if "/" in one.workload else one.workload
-        owners.setdefault(owner, []).append(one)
-    return [GanttRow(owner, parts[0].queue, tuple(parts), begin, end) for owner, parts in owners.items()]
-
-
 def gantt_bar(row: GanttRow, width: int) -> Painted:
     """Draw the GPUs of an owner over time, relative to the most that it had; ✖ marks evictions."""
     values = gpus_over_time(row.parts, row.begin, row.end, width)
@@ -694,7 +686,7 @@ def gantt_columns(by: GanttBy, begin: Time, end: Time, width: int) -> tuple[Colu
     return (
         Column(
             by.value.upper(),
-            lambda row: called(row.owner),
+            lambda row: called(row.owner) or NO_QUEUE,
             id="name",
             width=22,
             flex=1,
@@ -713,81 +705,71 @@ Allocations = tuple[Sequence[Allocation], Time, Time]
 """The allocations of a window, and its begin and end."""
 
 
-class GanttScreen(ChartScreen[Allocations]):
+class GanttChart(Chart[Allocations]):
     """GPUs over time by workload, queue or namespace."""
 
     NAME = "gantt"
-    TITLE_OF_CHART = "GPUs by owner"
+    TITLE = "GPUs by owner"
     DRAWN = False
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, screen: ChartScreen) -> None:
+        super().__init__(screen)
         self._by = GanttBy.WORKLOAD
 
-    def body(self) -> ComposeResult:
-        yield Lines(id="said")
-        yield from super().body()
-
     def read(self, snapshot: Snapshot, begin: Time, end: Time) -> Allocations:
-        events = self.console.events(begin, end, ALLOCATING)
+        events = self.screen.console.events(begin, end, ALLOCATING)
         return allocations(events, snapshot, begin, min(end, snapshot.time)), begin, end
 
     def fill(self, data: Allocations) -> None:
         found, begin, end = data
-        grid = self.query_one(Grid)
-        grid.columns = gantt_columns(self._by, begin, end, self.size.width)
-        lines = f" GPUs by {self._by.value}, {self.window_text()}"
-        self.query_one("#said", Lines).lines = (((lines, "title"), ("  ✖ eviction", "victim")),)
+        grid = self.screen.numbers
+        grid.columns = gantt_columns(self._by, begin, end, self.screen.size.width)
+        lines = f" GPUs by {self._by.value}, {self.screen.window_text()}"
+        self.screen.query_one("#said", Lines).lines = (((lines, "title"), ("  ✖ eviction", "victim")),)
         grid.show(gantt_rows(found, self._by, begin, end))
 
-    def on_resize(self) -> None:
-        super().on_resize()
-        if self.data is not None:
-            self.fill(self.data)
+    def resized(self) -> None:
+        if self.screen.data is not None:
+            self.fill(self.screen.data)
 
     def key_of(self, row: GanttRow) -> str:
         return row.owner
 
     def handlers(self) -> Handlers:
-        return {**super().handlers(), "chart.series": self._group, "object.open": self._open}
-
-    def refusal(self, action: Action) -> str:
-        if action.id == "object.open" and self.grid is not None and self.grid.current is None:
-            return "nothing is selected"
-        return super().refusal(action)
+        return {"chart.series": self._group, "object.open": self._open}
 
     def _group(self) -> None:
         self._by = self._by.next
-        if self.data is not None:
-            self.fill(self.data)
+        if self.screen.data is not None:
+            self.fill(self.screen.data)
 
     def _open(self) -> None:
-        row = self.grid.current if self.grid is not None else None
+        row = self.screen.numbers.current
         if not isinstance(row, GanttRow):
             return
         match self._by:
             case GanttBy.WORKLOAD:
-                self.console_app.go("workloads", at=row.owner)
+                self.screen.console_app.go("workloads", at=row.owner)
             case GanttBy.QUEUE:
-                self.console_app.go("queues", at=row.owner)
+                self.screen.console_app.go("queues", at=row.owner)
             case GanttBy.NAMESPACE:
-                self.console_app.go("workloads", filtered=f"^{re.escape(row.owner)}/")
+                self.screen.console_app.go("workloads", filtered=f"^{re.escape(row.owner)}/")
 
 
-SCREENS: dict[str, Callable[[], ChartScreen[Any]]] = {
-    "plot": SeriesScreen,
-    "matrix": MatrixScreen,
-    "waits": WaitsScreen,
-    "gantt": GanttScreen,
+CHARTS: Mapping[str, Callable[[ChartScreen], Chart[Any]]] = {
+    "plot": SeriesChart,
+    "matrix": MatrixChart,
+    "waits": WaitsChart,
+    "gantt": GanttChart,
 }
-"""Name of a chart, as in the action `answer.NAME` → its screen."""
+"""Name of a chart, as in the action `answer.NAME` → its kind."""
 
 
 def answer_screen(name: str) -> ConsoleScreen:
-    """Make the screen of the chart with this name, a key of `SCREENS`."""
-    return SCREENS[name]()
+    """Make the screen of the chart with this name, a key of `CHARTS`."""
+    return ChartScreen(CHARTS[name])
 
 
 def plot(screen: ConsoleScreen, name: str) -> None:
     """Open the plot of a series by its name."""
-    screen.open(SeriesScreen(name))
+    screen.open(ChartScreen(partial(SeriesChart, aimed=name)))
