@@ -85,7 +85,10 @@ CONFLICTS = {
     "of the same kind of object": ({"workload.move": "D"}, "'D' conflicts with 'D' of workload.duplicate (duplicate)"),
     "a chord that begins with a key": ({"app.header": "g h"}, "'g h' conflicts with 'g' of table.top (top)"),
     "a key that begins chords": ({"app.header": "y"}, "'y' conflicts with 'y' of object.yaml (yaml)"),
-    "two bindings": ({"app.header": "f11", "app.refresh": "f11"}, "'f11' conflicts with 'f11' of app.refresh (refresh)"),
+    "two bindings": (
+        {"app.header": "f11", "app.refresh": "f11"},
+        "'f11' conflicts with 'f11' of app.refresh (refresh)",
+    ),
 }
 
 

@@ -73,7 +73,8 @@ async def test_a_cluster_queue_that_is_not_read_yet_is_not_called_missing(key: s
 
 async def test_the_dashboard_of_somebody_who_sees_a_part_claims_nothing_about_the_rest() -> None:
     async with staged(live(DOOR, missing=(QUEUES, NODES))) as stage:
-        assert stage.text.count("cannot list nodes at the cluster scope") == 4, "as GPUs, as troubles, as events, on the map"
+        # As GPUs, as troubles, as events, on the map.
+        assert stage.text.count("cannot list nodes at the cluster scope") == 4
         assert not any(claim in stage.text for claim in ("doesn't exist", "no GPUs", "No nodes", "Nothing needs"))
     async with staged(live(DOOR)) as stage:
         assert all(claim in stage.text for claim in ("ClusterQueue cq doesn't exist", "no GPUs", "No nodes"))
