@@ -159,8 +159,8 @@ def web_server(
             async def guard(
                 request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
             ) -> web.StreamResponse:
-                response = self._refused(request)
-                response = response if response is not None else await handler(request)
+                refused = self._refused(request)
+                response = refused if refused is not None else await handler(request)
                 if not response.prepared:
                     response.headers.update(HEADERS)
                 return response

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 from textual import events
@@ -38,6 +38,9 @@ from gpuconsole.ui.widgets.command_line import CommandLineRead
 from gpuconsole.ui.widgets.dialogs import SECONDS
 from gpuconsole.ui.widgets.header_footer import MessageLine
 from gpuconsole.ui.widgets.painter import RoleStyles
+
+if TYPE_CHECKING:
+    from gpuconsole.services.alerting import AlertNews
 
 
 class ViewHistory:
@@ -219,7 +222,11 @@ class ConsoleApp(TunedApp):
         """Draw the Snapshots of a cluster, and tell of its alerts."""
         self._following.begin(cluster)
         if cluster.alerting is not None:
-            cluster.alerting.listen(lambda news: self.post_message(AlertsChanged(news)))
+            cluster.alerting.listen(self._tell_alerts)
+
+    def _tell_alerts(self, news: "AlertNews") -> None:
+        """Pass on news from the thread that evaluates the rules."""
+        self.post_message(AlertsChanged(news))
 
     def on_unmount(self) -> None:
         self._following.end()

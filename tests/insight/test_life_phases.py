@@ -1,6 +1,6 @@
 """The phases of a workload, from the steps of its timeline."""
 
-from gpuconsole.insight.timeline import LifePhase, Moment, phases
+from gpuconsole.insight.timeline import Moment, phases
 from gpuconsole.model.clock import MINUTE
 from gpuconsole.ui.paint import plain
 from gpuconsole.ui.workload_text import BAR, phase_lines

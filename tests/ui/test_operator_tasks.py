@@ -126,7 +126,7 @@ def late(org: Org) -> tuple[str, int, str, str]:
 TASKS = Path(__file__).parents[2] / "docs" / "tasks.md"
 
 
-def documented(task: str) -> tuple[list[str], int]:
+def documented(task: str) -> tuple[list[tuple[str, str]], int]:
     """The steps that docs/tasks.md lists for a task, keys and texts to type alike, and the number of keys it states."""
     for line in TASKS.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
