@@ -23,6 +23,7 @@ from tests.tools.bench.rebuilds import rebuilds
 from tests.tools.bench.report import Report
 from tests.tools.bench.risks import risks
 from tests.tools.bench.series import series
+from tests.tools.bench.shadows import shadows
 from tests.tools.bench.tables import tables
 from tests.tools.bench.whatifs import what_ifs
 
@@ -37,6 +38,7 @@ PARTS = {
     "keys": keys,
     "whatifs": what_ifs,
     "followed": followed,
+    "shadows": shadows,
     "risks": risks,
     "series": series,
     "rebuilds": rebuilds,
