@@ -129,6 +129,8 @@ async def test_every_action_of_the_registry_is_offered_somewhere() -> None:
     scopes = (Scope.EDIT, Scope.LOGS, Scope.FORWARDS, Scope.WINDOW)
     # The time line needs one, too: test_time_travel has it.
     elsewhere = {action.id for action in ACTIONS if action.scope in scopes} | {action.id for action in TIME_TRAVEL}
+    # Needs alerts: test_alerts_screen has them.
+    elsewhere |= {"alert.silence"}
     # On charts: test_plots has them.
     elsewhere |= {"chart.earlier", "chart.later", "chart.series"}
     async with shown() as (app, pilot):
