@@ -24,7 +24,16 @@ from gpuconsole.ui.widgets.grid import Grid
 from tests.support.console_clusters import NOW, busy_org, org_cohort, simulated
 from tests.support.console_stage import SIZES, staged
 
-KEYS = {"ledger": "b", "slots": "F", "shares": "f", "antipatterns": "L", "risk": "K", "shadow": "V", "drills": "T"}
+KEYS = {
+    "ledger": "b",
+    "slots": "F",
+    "shares": "f",
+    "antipatterns": "L",
+    "risk": "K",
+    "shadow": "V",
+    "drills": "T",
+    "alerts": "J",
+}
 TEXTS = ("ledger", "slots", "shares", "antipatterns")
 
 
