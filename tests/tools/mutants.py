@@ -67,10 +67,10 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/store/test_kill.py",),
     ),
     Mutant(
-        "forecast: a workload ahead of a tried one counts as untried",
+        "forecast: a workload that was tried since the requeue counts as untried",
         "gpuconsole/scheduling/kueue/observation.py",
-        "is_tried = workload.key in known or (last is not None and self._place(workload) < last)",
-        "is_tried = workload.key in known",
+        "if pending.inadmissible and pending.workload.key not in tried:",
+        "if pending.inadmissible:",
         ("tests/insight/test_recorded.py",),
     ),
     Mutant(

@@ -19,7 +19,6 @@ from gpuconsole.scheduling.kueue.messages import (
     is_unassigned,
     preemptor_uid,
 )
-from gpuconsole.scheduling.kueue.pod_resources import queue_timestamp
 from gpuconsole.scheduling.kueue.session import KueueSession
 
 TIMESTAMP_PRECISION: Span = SECOND
@@ -37,9 +36,6 @@ class _Attempt(NamedTuple):
 
     time: Time
     workload: str
-    cluster_queue: str
-    place: tuple[int, Time]
-    """Its place in the queue: priority descending, then queue-order timestamp."""
 
 
 class Observation:
@@ -107,29 +103,21 @@ class Observation:
         if new is None or new == (known.condition(QUOTA_RESERVED) if known is not None else None):
             return
         if new.status or any(is_said(new.message) for is_said in _REFUSALS):
-            queue = self._session.compiled_config.cluster_queue_of(event.object.local_queue)
-            self._attempts.append(_Attempt(now, event.key, queue, self._place(known or event.object)))
-
-    def _place(self, workload: Workload) -> tuple[int, Time]:
-        return -workload.priority, queue_timestamp(workload, self._session.config)
+            self._attempts.append(_Attempt(now, event.key))
 
     def _untried(self, now: Time) -> Iterator[str]:
-        """Yield workloads that count as inadmissible although Kueue has not tried them since the last requeue.
+        """Yield workloads that count as inadmissible although no decision shows that Kueue tried them since a requeue.
 
-        Each cycle tries the head of a ClusterQueue, so those behind the last one that was tried are still to come.
+        Each cycle tries the head of a ClusterQueue, so that a decision about one says nothing about the others.
         """
         for tree, at in self._last_requeued.items():
             if now - at > UNTRIED:
                 continue
-            tried = [one for one in self._attempts if one.time > at]
+            tried = {one.workload for one in self._attempts if one.time > at}
             for queue in self._session.queues_of_tree(tree):
-                places = [one.place for one in tried if one.cluster_queue == queue]
-                last, known = max(places, default=None), {one.workload for one in tried}
                 for pending in self._session.pending_workloads(queue):
-                    workload = pending.workload
-                    is_tried = workload.key in known or (last is not None and self._place(workload) < last)
-                    if pending.inadmissible and not is_tried:
-                        yield workload.key
+                    if pending.inadmissible and pending.workload.key not in tried:
+                        yield pending.workload.key
 
     def before_event(self, event: Applied | Deleted, now: Time) -> None:
         """Note an event before it is applied to the session; `now` is when it was observed."""
