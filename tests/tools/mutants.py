@@ -67,13 +67,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/store/test_kill.py",),
     ),
     Mutant(
-        "forecast: a workload that was tried since the requeue counts as untried",
-        "gpuconsole/scheduling/kueue/observation.py",
-        "if pending.inadmissible and pending.workload.key not in tried:",
-        "if pending.inadmissible:",
-        ("tests/insight/test_recorded.py",),
-    ),
-    Mutant(
         "filters: `and` binds no more tightly than `or`",
         "gpuconsole/ui/field_filter.py",
         "found = Disjunction(found, self._conjunction(depth))",
