@@ -10,6 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gpuconsole.backends.kube.recording import ClusterRecording, RecordedChange
+from gpuconsole.insight.forecast import shadow as module
 from gpuconsole.insight.forecast.agreement import (
     AgreementCounts,
     DecisionKind,
@@ -146,6 +147,29 @@ def test_without_history_a_decision_that_nothing_explains_is_unknown() -> None:
     assert report.counts == AgreementCounts(decisions=1, unknown=1)
     assert (report.without_history, report.known_since) == (1, None)
     assert report.disagreements == ()
+
+
+def test_decisions_for_whose_search_there_is_no_time_are_unknown_until_there_is_time_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_COST", 400)
+    monkeypatch.setattr(module, "COST_PER_SECOND", 10)
+    costs: list[float] = []
+    charge = module._SearchBudget.charge
+    monkeypatch.setattr(module._SearchBudget, "charge", lambda self, cost: (costs.append(cost), charge(self, cost))[1])
+    subject = shadow()
+    wrong = "couldn't assign flavors to pod set main"
+
+    def refuse(names: Iterable[int], at: float) -> AgreementCounts:
+        """Refuse workloads that fit, which nothing explains."""
+        changes = [(at, workload(f"w-{name}", "q", 1, created=1_001)) for name in names]
+        return followed(subject, [*changes, *((at + 0.1, refused(one, wrong, BEGIN)) for _, one in changes)]).counts
+
+    burst = refuse(range(20), 1)
+    assert burst.decisions == burst.disagreed + burst.unknown == 20
+    assert 0 < burst.disagreed < burst.unknown
+    assert sum(costs) <= 400 + 0.1 * 10 + max(costs)
+    assert refuse([20], 90) == burst + AgreementCounts(decisions=1)
 
 
 def test_the_agreement_is_that_of_the_known_decisions() -> None:

@@ -59,8 +59,13 @@ MOST_QUEUE_STATES = 240
 """Maximum number of possible states of Kueue's queues that are tried for one decision; each has one or two heads."""
 MOST_CYCLES = 20
 """Maximum number of cycles that are simulated on one state; later decisions are simulated on a later state."""
-SEARCHES_PER_SECOND, MOST_SEARCHES = 100, 2_000
-"""How many states are searched per second of the cluster's time, and how many at once after a quiet time."""
+COST_PER_SECOND, MOST_COST = 300, 6_000
+"""Cost of the states that are searched per second of the cluster's time, and at once after a quiet time.
+
+A unit took 0.5 ms of CPU time, so that the shadow uses at most a sixth of a core, also in a large cluster.
+"""
+DECISIONS_PER_UNIT, WORKLOADS_PER_UNIT = 4, 100
+"""Simulated decisions, and workloads of a forked state, that cost one unit besides the one of each state."""
 _INERT = ("pods", "jobs", "nodes")
 """Tables whose changes alone change no decision about quota. Pods and nodes decide where topologies are used."""
 
@@ -189,10 +194,12 @@ class Shadow:
                 return origin
         if decision.kind is DecisionKind.PENDING and self._is_obstacle(decision):
             return StateOrigin.CURRENT
+        self._budget.refill(now)
+        if self._budget.is_spent:
+            return None
         states = [self._current(now)]
         if decision in self._predicted(states[0], StateOrigin.CURRENT).decisions:
             return StateOrigin.CURRENT
-        self._budget.refill(now)
         states += islice(self._states.newest_first(now), MOST_STATES)
         for state in self._budget.limited(states[1:]):
             if decision in self._predicted(state, StateOrigin.EARLIER).decisions:
@@ -224,13 +231,19 @@ class Shadow:
         state.observation.requeue_ended_batches(fork, state.time)
         if requeued:
             fork.requeue_all_inadmissible(state.time)
-        made = self._predictions[state.changes, origin] = _Prediction(fork, state.time, state.workloads)
+        made = self._predictions[state.changes, origin] = self._simulated(fork, state)
+        return made
+
+    def _simulated(self, session: KueueSession, state: "_PastState") -> "_Prediction":
+        """Simulate what the engine decides in a fork of a state, and charge what it costs."""
+        made = _Prediction(session, state.time, state.workloads)
+        self._budget.charge(1 + made.simulated / DECISIONS_PER_UNIT + len(state.workloads) / WORKLOADS_PER_UNIT)
         return made
 
     def _with_possible_queues(self, state: "_PastState", workload: str, other: str) -> Iterator["_Prediction"]:
         session = state.observation.session
         for possible in possible_scheduler_states(session, workload, other):
-            yield _Prediction(possible, state.time, state.workloads)
+            yield self._simulated(possible, state)
 
     def _subjects(self, decision: ObservedDecision) -> tuple[str, str]:
         """Return the workload that the scheduler tried for this decision, and its victim; empty if there is none."""
@@ -357,28 +370,30 @@ _Item = TypeVar("_Item")
 
 
 class _SearchBudget:
-    """How many states may still be searched, so that a cluster that differs a lot costs a bounded time. Mutates."""
+    """What searching states may still cost, so that a large or different cluster costs a bounded time. Mutates."""
 
     def __init__(self, now: Time) -> None:
-        self._left = float(MOST_SEARCHES)
+        self._left = float(MOST_COST)
         self._refilled = now
 
     def refill(self, now: Time) -> None:
         """Add what the time since the last call allows."""
-        self._left = min(MOST_SEARCHES, self._left + SEARCHES_PER_SECOND * (now - self._refilled) / SECOND)
+        self._left = min(MOST_COST, self._left + COST_PER_SECOND * (now - self._refilled) / SECOND)
         self._refilled = now
 
     @property
     def is_spent(self) -> bool:
-        """True if the last search was cut short."""
+        """True if nothing more may be searched now."""
         return self._left < 1
 
+    def charge(self, cost: float) -> None:
+        """Count what a state cost."""
+        self._left -= cost
+
     def limited(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """Yield the items as long as there is a budget; each costs one search."""
-        for item in items:
-            if self.is_spent:
-                return
-            self._left -= 1
+        """Yield the items as long as there is a budget; who searches one charges what it costs."""
+        iterator = iter(items)
+        while not self.is_spent and (item := next(iterator, None)) is not None:
             yield item
 
 
@@ -455,10 +470,13 @@ class _Prediction:
         self.time = now
         self.decisions: dict[ObservedDecision, None] = {}
         """The decisions, in their order."""
+        self.simulated = 0
+        """How many decisions were simulated, repeated ones and those that are not compared included."""
         self._simulator = AdmissionSimulator(
             session, now, workloads, victims_keep_quota=True, requeues_at_once=False, report=ReportRefusals.EVERY
         )
         for _, decided in self._simulator.run_until_settled(MOST_CYCLES):
+            self.simulated += len(decided)
             self.decisions.update(dict.fromkeys(filter(None, map(self._comparable, decided))))
 
     def of(self, workload: str) -> list[ObservedDecision]:
