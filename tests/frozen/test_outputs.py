@@ -338,7 +338,7 @@ def without_sizes(text: str) -> str:
     return re.sub(r"(?<=^TABLE)(.*)\n(?:\w+ +\d.*\n?)+", r"\1\n…\n", text, flags=re.MULTILINE)
 
 
-ELSEWHERE = {"metrics", "record", "shadow"}
+ELSEWHERE = {"alerts", "metrics", "record", "shadow", "web"}
 """Commands that serve and record until they are stopped, or read recordings: tests/services and tests/cli assert what
 they write."""
 
