@@ -156,7 +156,12 @@ def test_decisions_for_whose_search_there_is_no_time_are_unknown_until_there_is_
     monkeypatch.setattr(module, "COST_PER_SECOND", 10)
     costs: list[float] = []
     charge = module._SearchBudget.charge
-    monkeypatch.setattr(module._SearchBudget, "charge", lambda self, cost: (costs.append(cost), charge(self, cost))[1])
+
+    def counted(budget: module._SearchBudget, cost: float) -> None:
+        costs.append(cost)
+        charge(budget, cost)
+
+    monkeypatch.setattr(module._SearchBudget, "charge", counted)
     subject = shadow()
     wrong = "couldn't assign flavors to pod set main"
 
