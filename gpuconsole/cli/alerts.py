@@ -14,7 +14,7 @@ from gpuconsole.config import Config
 from gpuconsole.errors import ConfigError, UsageError
 from gpuconsole.insight.cost.allocation import CostHour
 from gpuconsole.insight.forecast.backtest import ForecastDifferences
-from gpuconsole.insight.health.alerting import ActiveAlert, AlertingError, AlertingRule, read_rules
+from gpuconsole.insight.health.alerting import ActiveAlert, AlertingError, AlertingRule, in_unit, read_rules
 from gpuconsole.insight.preemption.history import Losses
 from gpuconsole.insight.tables import counted, text_table
 from gpuconsole.model.clock import HOUR, Time
@@ -114,8 +114,28 @@ def command(asked: QuestionContext, rules: Path | None) -> CommandAnswer:
     collector = ClusterCollector(source, version=__version__, job_name=called)
     service = AlertService(collector.collect, [replace(rule, wait=0) for rule in known], now=lambda: source.status.time)
     service.evaluate()
-    body = {"rules": len(known), "alerts": [_document(alert) for alert in service.alerts]}
-    return CommandAnswer(kind="Alerts", body=body, lines=_lines(service.alerts, len(known)))
+    skipped = _not_evaluated(service)
+    body = {
+        "rules": len(known),
+        "alerts": [_document(alert) for alert in service.alerts],
+        "not_evaluated": [{"name": name, "reason": reason} for name, reason in skipped],
+    }
+    lines = [
+        *_lines(service.alerts, len(known) - len(skipped), len(known)),
+        *(f"not evaluated: {name}: {reason}" for name, reason in skipped),
+    ]
+    return CommandAnswer(kind="Alerts", body=body, lines=lines)
+
+
+def _not_evaluated(service: AlertService) -> list[tuple[str, str]]:
+    """The rules that one look at a cluster cannot evaluate, each with the reason."""
+    found = []
+    for rule in service.rules:
+        if rule.condition.window is not None:
+            found.append((rule.name, "increase needs a console or a recorder that runs"))
+        elif rule in service.without_metric:
+            found.append((rule.name, f"this cluster has no metric {rule.condition.metric} now"))
+    return found
 
 
 def _document(alert: ActiveAlert) -> dict[str, Any]:
@@ -128,8 +148,10 @@ def _document(alert: ActiveAlert) -> dict[str, Any]:
     }
 
 
-def _lines(alerts: Sequence[ActiveAlert], rules: int) -> list[str]:
+def _lines(alerts: Sequence[ActiveAlert], evaluated: int, rules: int) -> list[str]:
     if not alerts:
-        return [f"no alerts by {counted(rules, 'rule')}"]
+        return [f"no alerts: {evaluated} of {counted(rules, 'rule')} evaluated"]
     heads = ("SEVERITY", "ALERT", "VALUE", "SUMMARY")
-    return text_table(heads, [(one.severity, one.name, f"{one.value:g}", named(one.summary)) for one in alerts])
+    return text_table(
+        heads, [(one.severity, one.name, in_unit(one.metric, one.value), named(one.summary)) for one in alerts]
+    )

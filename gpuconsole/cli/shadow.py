@@ -34,8 +34,8 @@ from gpuconsole.ui.answers.shadow import shadow_parts
 VERSION = 1
 """Version of the JSON document."""
 _SAVE = (
-    "Write what is followed to FILE as a recording, for a bug report: names are replaced, and images, commands and"
-    " environment are left out. FILE must not exist."
+    "Also write a redacted recording to FILE for a bug report. Most names become pseudonyms; UIDs, times, sizes and"
+    " names of 1 or 2 characters stay. FILE must not exist."
 )
 
 

@@ -21,6 +21,7 @@ from gpuconsole.cli.headless import Listener, ListenerType
 from gpuconsole.errors import UsageError
 from gpuconsole.model.text import clean
 
+EVERYWHERE = ("", "0.0.0.0", "::")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 COOKIE = "gpuconsole-token"
 SHORTEST_TOKEN = 16
@@ -56,7 +57,7 @@ HEADERS = {
 )
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate chain (PEM).")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Key of the certificate (PEM).")
-@click.option("--public-url", metavar="URL", default="", help="Address of the pages, if it is that of a proxy.")
+@click.option("--public-url", metavar="URL", default="", help="Address that viewers open, such as that of a proxy.")
 @click.argument("arguments", metavar="[RUN OPTIONS] [FILES]...", nargs=-1, type=click.UNPROCESSED)
 def command(
     listen: Listener,
@@ -78,6 +79,10 @@ def command(
     # An error in the arguments is told now, and not to each viewer.
     run.command.make_context("gpuconsole run", list(arguments), help_option_names=["-h", "--help"])
     tls = _tls(listen, tls_cert, tls_key)
+    if listen.host in EVERYWHERE and not public_url:
+        raise UsageError(
+            f"{listen} listens on all interfaces: add --public-url https://HOST:{listen.port}, which viewers open"
+        )
     try:
         from aiohttp import web
     except ImportError as error:
@@ -121,6 +126,15 @@ def _token(file: Path | None) -> str:
     if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError(f"{file}: a token needs at least {SHORTEST_TOKEN} printable characters without spaces")
     return token
+
+
+def _other_site(origin: str, expected: str) -> str:
+    """Why the page of another site is refused, and what to do if it is a proxy's."""
+    found = clean(origin, 100) or "missing"
+    return (
+        f"Refused: the page's origin is {found}, expected {expected}.\n"
+        f"If a proxy serves this page, start gpuconsole web with --public-url and the address that viewers open.\n"
+    )
 
 
 def web_server(
@@ -182,9 +196,10 @@ def web_server(
             # Another site's page in the same browser must not reach the console.
             origin = request.headers.get("Origin", "")
             if urlsplit(origin).netloc != urlsplit(self.public_url).netloc:
-                return web.Response(status=403, text=f"This page comes from another site: {clean(origin, 100)}\n")
+                return web.Response(status=403, text=_other_site(origin, self.public_url))
             if self.watching >= viewers:
-                return web.Response(status=503, text=f"All {viewers} viewers are taken; close another page.\n")
+                text = f"The limit of {viewers} viewers is reached. Close another page, or start with more --viewers.\n"
+                return web.Response(status=503, text=text)
             return None
 
         def _is_token(self, given: str) -> bool:

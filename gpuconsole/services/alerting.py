@@ -204,6 +204,8 @@ class AlertService:
         self._listeners: list[Callable[[AlertNews], None]] = []
         self.alerts: tuple[ActiveAlert, ...] = ()
         """All alerts after the last evaluation: firing, pending, then recently resolved ones."""
+        self.without_metric: tuple[AlertingRule, ...] = ()
+        """Rules whose metric did not exist in the last evaluation: a misspelt one, or one that this cluster lacks."""
 
     @property
     def rules(self) -> tuple[AlertingRule, ...]:
@@ -259,7 +261,11 @@ class AlertService:
             return AlertNews((), ())
         with self._lock:
             before = {one.fingerprint: one.state for one in self.alerts}
-            self.alerts = self._evaluator.evaluate(_samples(self._collect()), now)
+            metrics = list(self._collect())
+            # The name of a counter's family is without `_total`.
+            known = {name for metric in metrics for name in (metric.name, f"{metric.name}_total")}
+            self.without_metric = tuple(rule for rule in self.rules if rule.condition.metric not in known)
+            self.alerts = self._evaluator.evaluate(_samples(metrics), now)
             audible = [one for one in self.alerts if not self.is_silenced(one)]
         news = AlertNews(
             tuple(one for one in audible if _is_news(before, one, AlertState.FIRING)),

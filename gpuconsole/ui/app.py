@@ -18,7 +18,6 @@ from textual.theme import Theme
 
 from gpuconsole import assets
 from gpuconsole.config import ColumnSettings
-from gpuconsole.insight.tables import counted
 from gpuconsole.services.console import Console
 from gpuconsole.ui.actions import Handler
 from gpuconsole.ui.actions import keymap as keymaps
@@ -240,11 +239,13 @@ class ConsoleApp(TunedApp):
         for alert in message.news.fired[:MOST_ALERTS]:
             self.flash(f"⚠ {alert.name}: {named(alert.summary)}", "warning")
         if len(message.news.fired) > MOST_ALERTS:
-            self.flash(f"{len(message.news.fired) - MOST_ALERTS} more alerts: see `:alerts`", "warning")
+            self.flash(f"{len(message.news.fired) - MOST_ALERTS} more alerts fire; :alerts lists them", "warning")
         if message.news.fired and service is not None and service.rings:
             self.bell()
         if message.news.resolved:
-            self.flash(f"{counted(len(message.news.resolved), 'alert')} resolved")
+            known = [f"{alert.name}: {named(alert.summary)}" for alert in message.news.resolved[:MOST_ALERTS]]
+            more = len(message.news.resolved) - len(known)
+            self.flash("Resolved: " + "; ".join([*known, *([f"{more} more"] if more else [])]))
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         message.stop()

@@ -18,6 +18,10 @@ groups:
         annotations: {summary: "{{ $value }} {{ $labels.gpu_type }} GPUs"}
       - alert: Never
         expr: gpuconsole_gpus > 1000
+      - alert: Many
+        expr: increase(gpuconsole_preemptions_total[1h]) > 20
+      - alert: Misspelt
+        expr: gpuconsole_gpu > 1
 """
 
 
@@ -25,13 +29,19 @@ def test_alerts_are_listed_as_text_and_as_json(gpuconsole: Line, tmp_path: Path)
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES)
     text = gpuconsole("alerts", "three-nodes", "--until", "5m", "--rules", rules)
-    heads, row = text.lines
+    heads, row, *skipped = text.lines
+    many, misspelt = (
+        "increase needs a console or a recorder that runs",
+        "this cluster has no metric gpuconsole_gpu now",
+    )
+    assert skipped == [f"not evaluated: Many: {many}", f"not evaluated: Misspelt: {misspelt}"]
     assert heads.split() == ["SEVERITY", "ALERT", "VALUE", "SUMMARY"]
     assert row.split() == ["warning", "Allocated", "12", "12", "a100-80gb", "GPUs"]
     document = json.loads(gpuconsole("alerts", "three-nodes", "--until", "5m", "--rules", rules, "-o", "json").out)
     assert (document["kind"], document["version"]) == ("Alerts", 1)
     assert document["answer"] == {
-        "rules": 2,
+        "rules": 4,
+        "not_evaluated": [{"name": "Many", "reason": many}, {"name": "Misspelt", "reason": misspelt}],
         "alerts": [
             {
                 "name": "Allocated",

@@ -90,7 +90,7 @@ async def test_a_viewer_has_a_console_that_changes_nothing_and_reaches_no_file(
         async with browser.ws_connect(socket, origin=address) as viewer:
             assert await shown(viewer, " RO ")
             async with browser.get(socket.replace("ws:", "http:"), headers={"Origin": address}) as page:
-                assert (page.status, "All 1 viewers" in await page.text()) == (503, True)
+                assert (page.status, "The limit of 1 viewers is reached" in await page.text()) == (503, True)
             before = sorted(tmp_path.iterdir())
             assert await shown(viewer, "not in a browser", ":export x.csv\r")
             assert await shown(viewer, "read-only", "4c")
@@ -108,6 +108,7 @@ async def test_a_viewer_has_a_console_that_changes_nothing_and_reaches_no_file(
     ("arguments", "problem"),
     [
         (["--listen", ":8000"], "is not a loopback address: use --tls-cert and --tls-key"),
+        (["--listen", ":8000", "--tls-cert", "CERT"], "add --public-url https://HOST:8000"),
         (["--tls-key", "KEY"], "--tls-key needs --tls-cert"),
         (["--tls-cert", "KEY"], "cannot use the certificate"),
         (["--token-file", "KEY"], "a token needs at least 16 printable characters without spaces"),

@@ -41,13 +41,13 @@ async def test_firing_alerts_are_announced_listed_and_silenced(tmp_path: Path) -
         (announced,) = (note.message for note in stage.app._notifications)
         assert announced.startswith(f"⚠ Busy: {allocated} GPUs of type")
         await stage.tick()
-        assert "⚠ 1 alert" in stage.lines[0]
+        assert "⚠ 1 alert firing" in stage.lines[0]
         await stage.press("J")
         row = stage.line("⚠ firing")
         assert "critical" in row
         assert "team=[bold]x" in stage.text, "the whole labels are below the table"
         assert "◐ pending" in stage.line("Later")
-        assert "1 firing, 2 in all, by 2 rules" in stage.text
+        assert "1 firing, 0 silenced, 1 pending, 0 resolved · 2 rules" in stage.text
         await stage.press("Q")
         assert "⏸ silenced" in stage.line("Busy")
         await stage.tick()

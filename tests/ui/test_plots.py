@@ -47,7 +47,7 @@ async def test_any_series_is_plotted_in_a_window_that_zooms_and_pans(console: Co
         assert "█ cost per hour $" in stage.text
         assert "COST/H" in stage.text
         await command(stage, "plot nothing")
-        assert "no series 'nothing' is recorded; press B to choose one of" in stage.text
+        assert "no series 'nothing' in the last 30m; press B to choose one of" in stage.text
         await stage.press("B")
         await stage.press("end", "up", "enter")
         assert "─ GPU type " in stage.text
@@ -85,6 +85,6 @@ async def test_charts_need_no_history_and_little_room(chart: str) -> None:
         assert stage.app.way == ["dashboard", chart]
         assert "failed" not in stage.text
         assert all(line.isprintable() for line in stage.lines)
-        assert chart != "matrix" or "victim ↓   by →" in stage.text
+        assert chart != "matrix" or "victim ↓ preemptor →" in stage.text
         await stage.press("plus", "left", "right", "minus")
         assert stage.app.way == ["dashboard", chart]

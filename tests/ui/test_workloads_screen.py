@@ -124,7 +124,7 @@ async def test_marked_workloads_are_stopped_together_after_a_question_with_cance
         assert sorted(stopped) == ["job-embed-5eb0a", "job-llm-ft-4364e"]
         every = len(names(stage))
         await stage.press("backslash", "g", "v", "G", "v", "s")
-        assert f"{every - 2} of {every} change; 2 do not" in stage.text
+        assert f"Changes {every - 2} of {every} objects; 2 stay as they are" in stage.text
         assert "⊘ research/embed already inactive" in stage.text
         await stage.press("escape")
 

@@ -109,6 +109,8 @@ class ActiveAlert(Struct, frozen=True, kw_only=True):
     state: AlertState
     value: float
     """The value of the series when the condition held last."""
+    metric: str = ""
+    """The metric of the condition."""
     since: Time
     """When the condition began to hold."""
     fired: Time | None = None
@@ -132,7 +134,7 @@ class ActiveAlert(Struct, frozen=True, kw_only=True):
         if written:
             return written
         named = ", ".join(f"{key}={text}" for key, text in self.labels.items() if key not in ("alertname", "severity"))
-        return f"{named}: {self.value:g}" if named else f"{self.value:g}"
+        return f"{self.metric} is {in_unit(self.metric, self.value)}" + (f": {named}" if named else "")
 
     @property
     def fingerprint(self) -> str:
@@ -149,6 +151,16 @@ class AlertSilence(Struct, frozen=True):
     def covers(self, alert: ActiveAlert, now: Time) -> bool:
         """Whether it suppresses an alert now."""
         return now < self.until and self.labels.items() <= alert.labels.items()
+
+
+def in_unit(metric: str, value: float) -> str:
+    """Format the value of a metric by the unit in its name: `2h1m` of seconds, `98.7%` of a ratio, else the number."""
+    name = metric.removesuffix("_total")
+    if name.endswith("_seconds"):
+        return format_span(round(value * SECOND))
+    if name.endswith("_ratio"):
+        return f"{value * 100:.4g}%"
+    return f"{value:,.10g}"
 
 
 def fingerprint(labels: Mapping[str, str]) -> str:
@@ -480,6 +492,7 @@ def _begun(rule: AlertingRule, labels: Mapping[str, str], value: float, now: Tim
         annotations={name: _filled(template, named, value) for name, template in rule.annotations.items()},
         state=AlertState.PENDING,
         value=value,
+        metric=rule.condition.metric,
         since=now,
     )
 

@@ -10,9 +10,9 @@ def _panel(id: str, key: str, label: str, help: str, *aliases: str) -> Action:
 PANELS: tuple[Action, ...] = (
     _panel("hide", "h", "hide panel", "Hide the active panel of the dashboard."),
     _panel("show", "s", "show panel", "Show a hidden panel of the dashboard.", "panels"),
-    _panel("enlarge", "e", "enlarge panel", "Give the active panel the whole width and more lines, or less."),
-    _panel("earlier", "p", "panel to the front", "Move the active panel one place to the front."),
-    _panel("later", "n", "panel to the back", "Move the active panel one place to the back."),
+    _panel("enlarge", "e", "enlarge panel", "Enlarge the active panel, or restore its size."),
+    _panel("earlier", "p", "move panel earlier", "Move the active panel one place earlier."),
+    _panel("later", "n", "move panel later", "Move the active panel one place later."),
     _panel("reset", "r", "reset panels", "Show all panels in their first order and size."),
 )
 

@@ -1,8 +1,11 @@
 """Alerts screen: the alerts of the user's rules, firing ones first, and their silences."""
 
+from collections import Counter
+
 from textual.app import ComposeResult
 
-from gpuconsole.insight.health.alerting import ActiveAlert, AlertState
+from gpuconsole.insight.health.alerting import ActiveAlert, AlertState, in_unit
+from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import HOUR, Span, format_span
 from gpuconsole.model.snapshot import Snapshot
 from gpuconsole.services.alerting import AlertService
@@ -40,7 +43,14 @@ class AlertsScreen(ConsoleScreen):
             Column("STATE", self._state, id="status", width=11, sort=lambda one: str(one.state)),
             Column("SEVERITY", lambda one: one.severity, width=8, rank=1),
             Column("ALERT", lambda one: one.name, id="name", width=18, flex=1),
-            Column("SINCE", lambda one: fmt.clock(one.since), id="age", width=8, sort=lambda one: one.since, down=True),
+            Column(
+                "SINCE",
+                lambda one: fmt.date_and_clock(one.since),
+                id="age",
+                width=18,
+                sort=lambda one: one.since,
+                down=True,
+            ),
             Column("VALUE", _value, width=8, align="right", sort=lambda one: one.value, down=True),
             Column("LABELS", _labels, width=16, flex=2, rank=2),
             Column("SUMMARY", lambda one: named(one.summary), width=20, flex=3),
@@ -104,7 +114,7 @@ def _is_firing(alert: ActiveAlert) -> bool:
 
 
 def _value(alert: ActiveAlert) -> str:
-    return f"{alert.value:g}"
+    return in_unit(alert.metric, alert.value)
 
 
 def _labels(alert: ActiveAlert) -> Cell:
@@ -119,7 +129,15 @@ def _about(service: AlertService | None) -> Painted:
     if service is None:
         return ((NO_RULES, "dim"),)
     firing = len(service.firing)
-    text = f"{firing} firing, {len(service.alerts)} in all, by {len(service.rules)} rules"
+    states = Counter(str(alert.state) for alert in service.alerts)
+    silenced = states[AlertState.FIRING] - firing
+    pending, resolved = states[AlertState.PENDING], states[AlertState.RESOLVED]
+    text = f"{firing} firing, {silenced} silenced, {pending} pending, {resolved} resolved"
+    text += f" · {counted(len(service.rules), 'rule')}"
+    if service.without_metric:
+        text += (
+            f" · no such metric here: {', '.join(sorted({rule.condition.metric for rule in service.without_metric}))}"
+        )
     if service.webhook_problem:
         return ((text, ""), (f" · ⚠ webhook: {service.webhook_problem}", "fault"))
     return ((text, "fault" if firing else "dim"),)

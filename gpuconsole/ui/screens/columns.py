@@ -174,7 +174,7 @@ def run_view(app: AppServices, argument: str) -> None:
 def _save_view(screen: ConsoleScreen, name: str) -> None:
     app, grid = screen.console_app, screen.grid
     if not screen.view or grid is None:
-        screen.flash("Only screens with a table and a key of their own, such as workloads, can be saved", "warning")
+        screen.flash("This screen cannot be saved as a view; open a numbered screen, such as workloads (3)", "warning")
         return
     sorting = grid.sorting
     layout = TableLayout(
@@ -257,7 +257,7 @@ def copy(app: AppServices, what: str) -> None:
     if screen is None:
         return
     if what not in COPIES:
-        screen.flash(f"Cannot copy {what}; one of {', '.join(COPIES)}", "error")
+        screen.flash(f"Unknown copy target {what}; use one of {', '.join(COPIES)}", "error")
         return
     text = _copied(screen, what)
     if text:

@@ -410,13 +410,13 @@ def event_key(row: Repeated) -> str:
 
 
 def pair_lines(pairs: Sequence[QueuePair]) -> tuple[Cell, ...]:
-    """Format the most frequent pairs of queues: `5× speech ← ranking`."""
+    """Format the most frequent pairs of queues: `5× ranking preempted speech`."""
     return tuple(
         (
             (f"{pair.times:>4}× ", "strong"),
-            (pair.victim or "no queue", ""),
-            (" ← ", "victim"),
             (pair.by or "no queue", ""),
+            (" preempted ", "victim"),
+            (pair.victim or "no queue", ""),
         )
         for pair in pairs[:MORE]
     )

@@ -93,7 +93,11 @@ class NodeActions(ActionGroup):
 
     def _preview_cordon(self, cordoned: bool) -> Question:
         nodes = [self._screen.snapshot.nodes[name] for name in self.targets()]
-        does, already = ("takes no more pods", "already cordoned") if cordoned else ("takes pods again", "not cordoned")
+        does, already = (
+            ("becomes unschedulable; running pods stay", "already cordoned")
+            if cordoned
+            else ("becomes schedulable", "not cordoned")
+        )
         effects = [
             Effect(node.name, already if node.unschedulable == cordoned else does, node.unschedulable == cordoned)
             for node in nodes

@@ -328,7 +328,7 @@ FLAVORS = ObjectList[FlavorRow](
     columns=lambda newest: (
         Column("FLAVOR", _flavor_name, id="name", width=16, flex=2, sort=lambda row: row.name),
         Column(
-            "GPUS",
+            "NOMINAL",
             lambda row: _units(row.units),
             width=7,
             align="right",
@@ -370,7 +370,7 @@ COHORTS = ObjectList[QuotaNode](
         Column("COHORT", _cohort_name, id="name", width=18, flex=2, sort=lambda row: row.name),
         Column("PARENT", lambda row: _parent(newest(), row), width=12, flex=1, rank=2),
         Column(
-            "GPUS",
+            "NOMINAL",
             lambda row: short_amount(row.gpus.nominal, row.unit),
             width=7,
             align="right",

@@ -360,7 +360,7 @@ AT = _time_column(fmt.date_and_minute)
 QUOTA_COLUMNS: tuple[Column[tuple[Time, QueueSample]], ...] = (
     AT,
     _sampled("IN USE", lambda one: one.used),
-    _sampled("QUOTA", lambda one: one.nominal),
+    _sampled("NOMINAL", lambda one: one.nominal),
     _sampled("BORROWED", lambda one: one.borrowed),
     _sampled("LENT", lambda one: one.lent),
     _sampled("PENDING", lambda one: one.pending),
@@ -427,7 +427,7 @@ class SeriesChart(Chart[Plotted]):
             found = next((one for one in choices if matches(one.title)), None)
             if found is not None:
                 return found
-        raise ConsoleError(f"no series {wanted!r} is recorded; press B to choose one of {len(choices)}")
+        raise ConsoleError(f"no series {wanted!r} in the last 30m; press B to choose one of {len(choices)}")
 
     def fill(self, data: Plotted) -> None:
         columns: Mapping[bool, Sequence[Column[Any]]] = {True: TYPE_COLUMNS, False: COST_COLUMNS}
@@ -515,8 +515,13 @@ class MatrixChart(Chart[PreemptionMatrix]):
     TITLE = "Preemptions: victim queue ← preemptor queue"
     COLUMNS = PAIRS
 
+    oldest: Time | None = None
+    """Time of the oldest preemption that was read, if there are older ones in the window; None if all were read."""
+
     def read(self, snapshot: Snapshot, begin: Time, end: Time) -> PreemptionMatrix:
-        return preemption_matrix(row for row in rows(self.screen.console.preemptions(MOST)) if begin <= row.time < end)
+        events = self.screen.console.preemptions(MOST)
+        self.oldest = events[0].time if len(events) >= MOST and events[0].time > begin else None
+        return preemption_matrix(row for row in rows(events) if begin <= row.time < end)
 
     def rows_of(self, data: PreemptionMatrix) -> Sequence[QueuePair]:
         return data.pairs
@@ -529,7 +534,10 @@ class MatrixChart(Chart[PreemptionMatrix]):
         self.screen.view_of_chart.styles.height = max(6, min(len(data.queues) + 4, self.screen.size.height * 2 // 3))
 
     def draw_chart(self, data: PreemptionMatrix, width: int, height: int) -> tuple[Cell, ...]:
-        return matrix_lines(data, width, height)
+        if self.oldest is None:
+            return matrix_lines(data, width, height)
+        note = f"Only the newest {MOST} preemptions, since {fmt.date_and_clock(self.oldest)}."
+        return (((note, "pending"),), *matrix_lines(data, width, height - 1))
 
     def handlers(self) -> Handlers:
         return {"object.open": self._open}
@@ -544,11 +552,11 @@ def matrix_lines(data: PreemptionMatrix, width: int, height: int) -> tuple[Cell,
     """Draw a heat map: a line for each queue of victims, a column for each queue of preemptors."""
     queues, counts = data.queues, data.counts
     if not queues:
-        return ((("No preemptions in this window.", "dim"),),)
+        return ((("No preemptions to show in this window.", "dim"),),)
     shown = queues[: max(1, min((width - LABEL) // CELL, height - 2))]
     top = max(counts.values())
     head = "".join(f"{_short(name, CELL - 1):>{CELL}}" for name in shown)
-    lines: list[Cell] = [((f"{'victim ↓   by →':<{LABEL}}", "dim"), (head, "title"))]
+    lines: list[Cell] = [((f"{'victim ↓ preemptor →':<{LABEL}}", "dim"), (head, "title"))]
     for victim in shown:
         cells: list[tuple[str, str]] = [(f"{_short(victim, LABEL - 1):<{LABEL}}", "title")]
         for by in shown:

@@ -1,5 +1,6 @@
 """The tour: eight steps through the console, each of which opens its screen and says what to do there."""
 
+import re
 from typing import NamedTuple
 
 from textual.app import ComposeResult
@@ -23,7 +24,7 @@ class TourStep(NamedTuple):
     action: str
     """Id of the action that opens its screen."""
     text: str
-    """What to do on that screen."""
+    """What to do on that screen; an action's id in braces stands for its keys."""
     view: str = ""
     """View in which the action is run; empty for the current one."""
 
@@ -36,15 +37,15 @@ STEPS = (
         " selected row.",
     ),
     TourStep(
-        "Who waits, and why?",
+        "Which workloads are pending, and why?",
         "view.workloads",
-        "Pending workloads are first, by their position. x explains the selected one: what blocks it, and what would"
-        " admit it.",
+        "Pending workloads are first, by their position. {object.explain} explains the selected one: what blocks it,"
+        " and what would admit it.",
     ),
     TourStep(
         "Who borrows from whom?",
         "answer.ledger",
-        "The ledger lists quota that a queue uses of another one, and the workloads that a reclaim would evict.",
+        "Borrowed quota: the borrower, the lender, and the workloads that a reclaim would evict.",
     ),
     TourStep(
         "What fits now?",
@@ -54,23 +55,25 @@ STEPS = (
     TourStep(
         "Who was preempted, by whom?",
         "view.preemptions",
-        "Each preemption with its rule and the work that it lost. Enter opens the selected one, w those of a workload.",
+        "Each preemption with its rule and the work that it lost. Enter opens the selected one.",
     ),
     TourStep(
         "What would happen if …?",
         "view.whatif",
-        "a adds a change: a job, a quota, a lost node. Enter simulates it in a fork; the cluster does not change.",
+        "{whatif.add} adds a change: a job, a quota, a lost node. Enter simulates it in a fork; the cluster does not"
+        " change.",
     ),
     TourStep(
         "How do I submit a job?",
         "view.submit",
-        "The verdict changes while you type. ctrl+o tries the job in a what-if; ctrl+s submits it, and asks first.",
+        "The verdict changes while you type. {submit.what-if} tries the job in a what-if; {submit.send} submits it, and"
+        " asks first.",
     ),
     TourStep(
-        "What was an hour ago?",
+        "What happened an hour ago?",
         "time.open",
-        "The whole console at an earlier time: ← goes back a minute, ( to the previous preemption, Esc returns to the"
-        " present.",
+        "The whole console at an earlier time. The footer names the keys: by minutes, hours, preemptions and"
+        " admissions, and back to the present.",
         view="dashboard",
     ),
 )
@@ -86,7 +89,7 @@ class TourScreen(ConsoleScreen):
 
     def body(self) -> ComposeResult:
         yield Static(
-            "A tour of gpuconsole in eight steps. Enter makes a step; type :tour to come back for the next one.",
+            "A tour of gpuconsole in eight steps. Enter opens a step; type :tour to come back for the next one.",
             markup=False,
         )
         yield Grid(self._columns(), key=lambda step: step.action)
@@ -98,12 +101,19 @@ class TourScreen(ConsoleScreen):
             Column("STEP", lambda step: str(STEPS.index(step) + 1), width=4, align="right"),
             Column("QUESTION", lambda step: step.question, id="name", width=28),
             Column("KEY", self._keys, width=7),
-            Column("WHAT TO DO", lambda step: step.text, width=30, flex=1),
+            Column("WHAT TO DO", self._text, width=30, flex=1),
         )
 
     def _keys(self, step: TourStep) -> Cell:
-        action = next(action for action in self.console_app.keymap.actions if action.id == step.action)
-        return ((spell_all(action), "strong"),)
+        return ((self._spelled(step.action), "strong"),)
+
+    def _spelled(self, id: str) -> str:
+        """The keys that an action has now."""
+        return spell_all(next(action for action in self.console_app.keymap.actions if action.id == id))
+
+    def _text(self, step: TourStep) -> str:
+        """What to do, with the keys that the named actions have now."""
+        return re.sub(r"\{([\w.-]+)\}", lambda found: self._spelled(found[1]) or f":{found[1]}", step.text)
 
     def on_mount(self) -> None:
         if self.grid is not None:
@@ -112,7 +122,7 @@ class TourScreen(ConsoleScreen):
             self.grid.move_to_key(left.action)
 
     def picked(self, row: object) -> None:
-        self.query_one("#told", Static).update(row.text if isinstance(row, TourStep) else "")
+        self.query_one("#told", Static).update(self._text(row) if isinstance(row, TourStep) else "")
 
     @property
     def _made(self) -> set[str]:
@@ -135,5 +145,5 @@ class TourScreen(ConsoleScreen):
             app.front.actions.run_id(step.action)
             number = STEPS.index(step) + 1
             left = len(STEPS) - len(self._made)
-            more = f" Then :tour for the {left} steps left." if left else " That was the tour."
-            self.app.notify(f"{number}/{len(STEPS)} {step.text}{more}", timeout=READING, markup=False)
+            more = f" Then :tour for the {left} steps left." if left else " The tour is complete."
+            self.app.notify(f"{number}/{len(STEPS)} {self._text(step)}{more}", timeout=READING, markup=False)

@@ -122,7 +122,9 @@ class WorkloadActions(ActionGroup):
     def _stopped(self, workload: Workload) -> Effect:
         if not workload.active:
             return Effect(called(workload.key), "already inactive", refused=True)
-        return Effect(called(workload.key), self._lost(workload) or "stays pending, inactive until resumed")
+        return Effect(
+            called(workload.key), self._lost(workload) or "becomes inactive (spec.active: false) until resumed"
+        )
 
     def _requeued(self, workload: Workload) -> Effect:
         return Effect(called(workload.key), self._lost(workload))
@@ -308,7 +310,7 @@ def _holds(snapshot: Snapshot, workload: Workload) -> str:
 
 
 def _resumed(workload: Workload) -> Effect:
-    return Effect(called(workload.key), "is queued again")
+    return Effect(called(workload.key), "is active again and pending")
 
 
 def loss(snapshot: Snapshot, workload: Workload) -> str:

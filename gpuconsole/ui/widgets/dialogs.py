@@ -81,7 +81,7 @@ def preview(effects: Sequence[Effect]) -> tuple[Cell, ...]:
     """Format what an action does to each object, and to which it does nothing: those last."""
     done = [one for one in effects if not one.refused]
     left = [one for one in effects if one.refused]
-    head = f"{len(done):,} of {len(effects):,} change" + (f"; {len(left):,} do not" if left else "")
+    head = f"Changes {len(done):,} of {len(effects):,} objects" + (f"; {len(left):,} stay as they are" if left else "")
     lines: list[Cell] = [
         ((("⊘ " if one.refused else "▸ "), "dim"), (f"{one.name} ", "strong"), (one.text, "dim" if one.refused else ""))
         for one in (*done, *left)[:LISTED]

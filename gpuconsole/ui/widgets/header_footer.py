@@ -56,7 +56,7 @@ def left_parts(status: ConsoleStatus, namespaces: Collection[str], short: bool =
         more = f" (+{len(status.kueue) - 1})" if len(status.kueue) > 1 else ""
         parts.append((0, ((f"⚠ {status.kueue[0].mark}{more}", "fault"),)))
     if status.alerts:
-        parts.append((0, ((f"⚠ {counted(status.alerts, 'alert')}", "fault"),)))
+        parts.append((0, ((f"⚠ {counted(status.alerts, 'alert')} firing", "fault"),)))
     parts += agreement_parts(status.agreement)
     parts += sight_parts(status)
     parts += [
