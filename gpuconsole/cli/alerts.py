@@ -1,5 +1,6 @@
 """`gpuconsole alerts`: lists the alerts that rules raise in a cluster now; and gives a running console its rules."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from gpuconsole import __version__
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of
 from gpuconsole.cli.options import budgets_of
+from gpuconsole.cli.run import WEB_DRIVER
 from gpuconsole.config import Config
 from gpuconsole.errors import ConfigError, UsageError
 from gpuconsole.insight.cost.allocation import CostHour
@@ -23,7 +25,7 @@ from gpuconsole.model.prices import Prices
 from gpuconsole.services.alerting import AlertService, AlertWebhook, WebhookTarget, notify_desktop
 from gpuconsole.services.console import Console
 from gpuconsole.services.metrics import ClusterCollector
-from gpuconsole.services.status import ConsoleStatus
+from gpuconsole.services.status import ConsoleMode, ConsoleStatus
 from gpuconsole.ui.names import called, named
 
 
@@ -40,10 +42,15 @@ def rules_of(path: Path) -> tuple[AlertingRule, ...]:
 
 
 def evaluate_rules(console: Console, settings: Config) -> None:
-    """Let a console evaluate the rules of the configuration from its start on. Raises ConfigError."""
-    chosen = settings.alerts
+    """Let a console evaluate the rules of the configuration from its start on. Raises ConfigError.
+
+    Only the process that records a live cluster notifies others: each console beside it, each page of a browser and
+    each simulation would do so once more.
+    """
+    chosen, status, in_browser = settings.alerts, console.status, WEB_DRIVER in os.environ
+    notifies = status.mode is ConsoleMode.LIVE and not status.reads_history and not in_browser
     webhook = None
-    if chosen.webhook:
+    if chosen.webhook and notifies:
         target = WebhookTarget(
             url=chosen.webhook,
             token_file=Path(chosen.webhook_token_file).expanduser() if chosen.webhook_token_file else None,
@@ -56,12 +63,13 @@ def evaluate_rules(console: Console, settings: Config) -> None:
     console.alerting = AlertService(
         collector.collect,
         rules_of(Path(chosen.rules).expanduser()),
-        now=lambda: console.newest.time,
-        silences=settings.state / "silences.json",
+        # While an earlier time is shown, the metrics are those of then.
+        now=lambda: 0 if console.is_travelling else console.newest.time,
+        silences=None if in_browser else settings.state / "silences.json",
         webhook=webhook,
         rings=chosen.bell,
     )
-    if chosen.desktop:
+    if chosen.desktop and notifies:
         console.alerting.listen(notify_desktop)
 
 

@@ -314,11 +314,13 @@ def preferences(settings: Config) -> "Preferences":
     """What the settings say about the look of the console and its keys. Raises ConfigError."""
     from gpuconsole.ui.app import Preferences
 
+    # The viewers of a browser must not change the operator's own layout.
+    in_browser = WEB_DRIVER in os.environ
     return Preferences(
         user_themes=config_file(os.environ).parent / "themes",
         ascii=settings.glyphs == "ascii" or (settings.glyphs == "auto" and not is_utf8(os.environ)),
-        layout_file=settings.state / "dashboard.json",
-        tables_file=settings.state / "tables.json",
+        layout_file=None if in_browser else settings.state / "dashboard.json",
+        tables_file=None if in_browser else settings.state / "tables.json",
         columns=settings.columns,
         reduced_motion=settings.motion == "reduced",
         keymap=read_keymap(settings),

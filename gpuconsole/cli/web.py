@@ -23,7 +23,8 @@ from gpuconsole.model.text import clean
 
 EVERYWHERE = ("", "0.0.0.0", "::")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-COOKIE = "gpuconsole-token"
+COOKIE = "gpuconsole-token-"
+"""Name of the cookie, before the port: cookies of one host are shared by all its ports."""
 SHORTEST_TOKEN = 16
 """Minimum characters of a token that the user chooses."""
 NO_TOKEN = "Open the address that `gpuconsole web` printed, with its token.\n"
@@ -78,11 +79,11 @@ def command(
 
     # An error in the arguments is told now, and not to each viewer.
     run.command.make_context("gpuconsole run", list(arguments), help_option_names=["-h", "--help"])
-    tls = _tls(listen, tls_cert, tls_key)
-    if listen.host in EVERYWHERE and not public_url:
+    if tls_cert is not None and listen.host in EVERYWHERE and not public_url:
         raise UsageError(
             f"{listen} listens on all interfaces: add --public-url https://HOST:{listen.port}, which viewers open"
         )
+    tls = _tls(listen, tls_cert, tls_key)
     try:
         from aiohttp import web
     except ImportError as error:
@@ -128,6 +129,15 @@ def _token(file: Path | None) -> str:
     return token
 
 
+def _site(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port of an address; the usual port of a scheme may be written out."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return "", "", None
+
+
 def _other_site(origin: str, expected: str) -> str:
     """Why the page of another site is refused, and what to do if it is a proxy's."""
     found = clean(origin, 100) or "missing"
@@ -156,6 +166,7 @@ def web_server(
                 shlex.join(started), host=listen.host, port=listen.port, title="gpuconsole", public_url=address
             )
             self.token = token
+            self.cookie = f"{COOKIE}{listen.port}"
             self.watching = 0
             """Viewers that have a console now."""
 
@@ -185,17 +196,17 @@ def web_server(
             """Return why a request is refused, or the page that takes the token out of the address; else None."""
             given = request.query.get("token", "")
             if given and request.path == "/" and self._is_token(given):
-                response = web.Response(status=303, headers={"Location": "/"})
+                response = web.Response(status=303, headers={"Location": f"{self.public_url}/"})
                 secure = self.public_url.startswith("https:")
-                response.set_cookie(COOKIE, token, httponly=True, samesite="Strict", secure=secure)
+                response.set_cookie(self.cookie, token, httponly=True, samesite="Strict", secure=secure)
                 return response
-            if not self._is_token(request.cookies.get(COOKIE, "")):
+            if not self._is_token(request.cookies.get(self.cookie, "")):
                 return web.Response(status=401, text=NO_TOKEN)
             if request.path != "/ws":
                 return None
             # Another site's page in the same browser must not reach the console.
             origin = request.headers.get("Origin", "")
-            if urlsplit(origin).netloc != urlsplit(self.public_url).netloc:
+            if _site(origin) != _site(self.public_url):
                 return web.Response(status=403, text=_other_site(origin, self.public_url))
             if self.watching >= viewers:
                 text = f"The limit of {viewers} viewers is reached. Close another page, or start with more --viewers.\n"

@@ -5,6 +5,7 @@ else. Names that are known at the begin get pseudonyms in their order, because K
 and annotations that no scheduling rule reads are removed.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -21,9 +22,14 @@ _REMOVED = frozenset(
     {
         *("image", "command", "args", "env", "envFrom", "description", "hostname", "subdomain", "hostIP"),
         *("containerStatuses", "initContainerStatuses", "finalizers", "managedFields"),
+        *("addresses", "podIP", "podIPs", "hostIPs", "podCIDR", "podCIDRs", "nodeInfo", "images", "volumesInUse"),
+        *("volumesAttached", "volumes", "volumeMounts", "imagePullSecrets", "serviceAccountName", "serviceAccount"),
     }
 )
-"""Fields that are removed: what runs in containers and their state, and free text. No rule of Kueue reads them."""
+"""Fields that are removed: what runs in containers and their state, addresses, hardware, volumes, and free text.
+
+No rule of Kueue reads them.
+"""
 _KEPT = ("uid", "resourceVersion", "kind", "operator", "effect", "type", "status", "reason", "phase", "topologyPolicy")
 """Fields with words of an API, or values that the API server makes."""
 _DIGITS = 6
@@ -82,7 +88,9 @@ class DocumentRedactor:
                 if read:
                     made[self._key(key, is_label=True)] = self._label_value("" if annotations else key, inner)
             elif key == "message" and isinstance(inner, str):
-                self._messages.append((made, inner))
+                # Messages of admission checks are written by controllers that are not known here.
+                if field != "admissionChecks":
+                    self._messages.append((made, inner))
             elif key in ("value", "values") and isinstance(mapping.get("key"), str):
                 # Requirements of selectors, taints and tolerations: {key, operator, value or values}
                 made[key] = self._selected(mapping["key"], inner)
@@ -113,7 +121,11 @@ class DocumentRedactor:
         return self._replaced(key, "key") if _is_private_key(key, is_label) else key
 
     def _replaced(self, text: str, word: str) -> str:
-        """Return a text with a pseudonym for each of its words."""
+        """Return a text with a pseudonym for each of its words; one for the whole text if it is not ASCII."""
+        if not text.isascii():
+            known = hashlib.sha256(text.encode(errors="replace")).hexdigest()
+            self._pseudonyms.call(known, word)
+            return self._pseudonyms.text(known)
         for part in WORD.findall(text):
             self._pseudonyms.call(part, word)
         return self._pseudonyms.text(text)

@@ -7,7 +7,6 @@ Alertmanager's webhook; what cannot be delivered is sent at the next evaluation.
 
 import json
 import logging
-import os
 import subprocess
 import threading
 import time
@@ -32,7 +31,7 @@ from gpuconsole.insight.health.alerting import (
 )
 from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
 from gpuconsole.model.text import clean
-from gpuconsole.store.private import OWNER_ONLY_FILE, make_private_folder
+from gpuconsole.store.private import write_private
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -71,36 +70,43 @@ class SilenceFile:
     def __init__(self, path: Path | None) -> None:
         """Read the silences of earlier sessions; without a path they are forgotten at the end."""
         self._path = path
+        self._read_at: tuple[int, int] | None = None
+        """Time and size of the file as it was read last."""
         self.silences: tuple[AlertSilence, ...] = ()
-        if path is not None:
-            try:
-                self.silences = tuple(msgspec.json.decode(path.read_bytes(), type=list[AlertSilence]))
-            except FileNotFoundError:
-                pass
-            except (OSError, msgspec.MsgspecError) as error:
-                LOG.warning("Silences of alerts cannot be read from %s: %s", path, error)
+        self.renew()
+
+    def renew(self) -> None:
+        """Read the file again if another process has changed it."""
+        if self._path is None:
+            return
+        try:
+            known = self._path.stat()
+            if (known.st_mtime_ns, known.st_size) == self._read_at:
+                return
+            self._read_at = known.st_mtime_ns, known.st_size
+            self.silences = tuple(msgspec.json.decode(self._path.read_bytes(), type=list[AlertSilence]))
+        except FileNotFoundError:
+            pass
+        except (OSError, msgspec.MsgspecError) as error:
+            LOG.warning("Silences of alerts cannot be read from %s: %s", self._path, error)
 
     def add(self, silence: AlertSilence, now: Time) -> None:
         """Add a silence; of the same labels it replaces the older one. Raises OSError if it cannot be written."""
+        self.renew()
         others = [one for one in self.silences if one.labels != silence.labels and now < one.until]
         self._keep([*others, silence][-MOST_SILENCES:])
 
     def remove(self, alert: ActiveAlert, now: Time) -> None:
         """Remove all silences that cover an alert. Raises OSError."""
+        self.renew()
         self._keep([one for one in self.silences if now < one.until and not one.covers(alert, now)])
 
     def _keep(self, silences: Sequence[AlertSilence]) -> None:
-        self.silences = tuple(silences)
         if self._path is None:
+            self.silences = tuple(silences)
             return
-        make_private_folder(self._path.parent)
-        new = self._path.with_name(f".{self._path.name}.new")
-        new.unlink(missing_ok=True)
-        with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY_FILE), "wb") as file:
-            file.write(msgspec.json.encode(list(self.silences)))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        write_private(self._path, msgspec.json.encode(list(silences)))
+        self.renew()
 
 
 def post(url: str, document: Mapping[str, object], headers: Mapping[str, str]) -> None:
@@ -143,9 +149,15 @@ class AlertWebhook:
             # Resolved alerts leave the list after a while, which is no news.
             is_new = not now_is <= known if known else fires
             if is_new or (fires and known and now - when >= self._target.repeat):
-                self._deliver(group, now_is, now)
+                if not self._deliver(group, now_is, now):
+                    # A receiver that does not respond would hold the evaluation for each group.
+                    return
+            elif known:
+                # Who resolves unseen, because of a silence, is news when it fires again.
+                self._sent[key] = known & now_is, when
 
-    def _deliver(self, group: AlertGroup, state: frozenset[tuple[str, AlertState]], now: Time) -> None:
+    def _deliver(self, group: AlertGroup, state: frozenset[tuple[str, AlertState]], now: Time) -> bool:
+        """Send a group; returns whether it was accepted."""
         target = self._target
         headers = {"Content-Type": "application/json", "User-Agent": "gpuconsole"}
         try:
@@ -156,9 +168,10 @@ class AlertWebhook:
             if not self.failed:
                 LOG.warning("Alerts cannot be sent to the webhook: %s", error)
             self.failed = clean(str(error), 200)
-            return
+            return False
         self.failed = ""
         self._sent[group.key] = state, now
+        return True
 
 
 def notify_desktop(news: AlertNews) -> None:
@@ -190,7 +203,7 @@ class AlertService:
         rings: bool = False,
         interval: float = INTERVAL,
     ) -> None:
-        """`collect` returns the metrics, `now` the time of the cluster; 0 before it is known."""
+        """`collect` returns the metrics, `now` the time of the cluster; 0 while nothing may be evaluated."""
         self.rings = rings
         """Whether a screen rings its bell when an alert begins to fire."""
         self._collect = collect
@@ -259,14 +272,15 @@ class AlertService:
         now = self._now()
         if not now:
             return AlertNews((), ())
+        before = {one.key: one.state for one in self.alerts}
+        metrics = list(self._collect())
+        # The name of a counter's family is without `_total`.
+        known = {name for metric in metrics for name in (metric.name, f"{metric.name}_total")}
+        self.without_metric = tuple(rule for rule in self.rules if rule.condition.metric not in known)
+        self.alerts = self._evaluator.evaluate(_samples(metrics), now)
         with self._lock:
-            before = {one.fingerprint: one.state for one in self.alerts}
-            metrics = list(self._collect())
-            # The name of a counter's family is without `_total`.
-            known = {name for metric in metrics for name in (metric.name, f"{metric.name}_total")}
-            self.without_metric = tuple(rule for rule in self.rules if rule.condition.metric not in known)
-            self.alerts = self._evaluator.evaluate(_samples(metrics), now)
-            audible = [one for one in self.alerts if not self.is_silenced(one)]
+            self._silences.renew()
+        audible = [one for one in self.alerts if not self.is_silenced(one)]
         news = AlertNews(
             tuple(one for one in audible if _is_news(before, one, AlertState.FIRING)),
             tuple(one for one in audible if _is_news(before, one, AlertState.RESOLVED)),
@@ -286,8 +300,8 @@ class AlertService:
                 LOG.exception("Alerting rules cannot be evaluated")
 
 
-def _is_news(before: Mapping[str, AlertState], alert: ActiveAlert, state: AlertState) -> bool:
-    return alert.state is state and before.get(alert.fingerprint) is not state
+def _is_news(before: Mapping[tuple[int, str], AlertState], alert: ActiveAlert, state: AlertState) -> bool:
+    return alert.state is state and before.get(alert.key) is not state
 
 
 def _samples(metrics: "Iterable[Metric]") -> Iterable[MetricSample]:

@@ -93,11 +93,16 @@ class ShadowService:
             with self._lock:
                 base, self._base = self._base, None
                 changes, self._waiting = self._waiting, []
-            if base is not None:
-                self._worker.begin_shadow(*base)
-                self._begun(base[0].time)
-            for first in range(0, len(changes), AT_ONCE):
-                self._take(self._worker.follow(changes[first : first + AT_ONCE]))
+            try:
+                if base is not None:
+                    self._worker.begin_shadow(*base)
+                    self._begun(base[0].time)
+                for first in range(0, len(changes), AT_ONCE):
+                    self._take(self._worker.follow(changes[first : first + AT_ONCE]))
+            except WorkerError:
+                # Changes are lost: the next Snapshot begins a new shadow, whoever asked for this one.
+                self._policy = None
+                raise
 
     def catch_up(self) -> bool:
         """Follow all changes until now; returns False if the shadow does not follow the cluster. Raises WorkerError."""

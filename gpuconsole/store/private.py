@@ -6,7 +6,7 @@ from pathlib import Path
 
 OWNER_ONLY_FILE = 0o600
 OWNER_ONLY_FOLDER = 0o700
-_OURS = ("history.db", "history-", "gpuconsole.log", "dashboard.json")
+_OURS = ("history.db", "history-", "gpuconsole.log", "dashboard.json", "tables.json", "silences.json")
 """Prefixes of the names of our files: SQLite and the rotation of logs append to them."""
 
 
@@ -25,6 +25,23 @@ def make_private_file(path: Path) -> None:
         # `history.db-wal`, `gpuconsole.log.1`
         if entry.name == path.name or entry.name.startswith((f"{path.name}-", f"{path.name}.")):
             _restrict(entry, OWNER_ONLY_FILE)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a whole file that its owner may read, or leave it as it was, also if the process ends. Raises OSError."""
+    make_private_folder(path.parent)
+    # Another process may write the same file.
+    new = path.with_name(f"{path.name}.new-{os.getpid()}")
+    new.unlink(missing_ok=True)
+    try:
+        with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY_FILE), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def _restrict(path: Path, mode: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from gpuconsole.store.private import make_private_folder
+from gpuconsole.store.private import write_private
 from gpuconsole.ui.table_model import ColumnChoice
 
 LOG = logging.getLogger(__name__)
@@ -77,10 +77,7 @@ class TableLayouts:
         if self._file is None:
             return ""
         try:
-            make_private_folder(self._file.parent)
-            written = self._file.with_suffix(".new")
-            written.write_bytes(msgspec.json.format(msgspec.json.encode(_Contents(self._tables, self._views))))
-            written.replace(self._file)
+            write_private(self._file, msgspec.json.format(msgspec.json.encode(_Contents(self._tables, self._views))))
         except OSError as error:
             LOG.warning("Tables are not saved to %s: %s", self._file, error)
             return f"not saved to {self._file}: {error.strerror or error}"

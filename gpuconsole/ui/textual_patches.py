@@ -98,6 +98,8 @@ class TunedApp(App[None]):
     """A Textual app that paints a changed screen as soon as it is complete, and only once."""
 
     set_timer = set_reliable_timer
+    _notification_timer: Timer | None = None
+    """Ends the time of the next notification; an unread error would let one for each later notification wait."""
 
     def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: tuple[int, int] | None) -> Driver:
         """A driver whose output survives errors of the terminal, which would block Textual's writer."""
@@ -158,8 +160,13 @@ class TunedApp(App[None]):
             return
         said = list(self._notifications)
         self.show_notification(said[-1] if said else None)
+        if self._notification_timer is not None:
+            self._notification_timer.stop()
+            self._notification_timer = None
         if said:
-            self.set_timer(max(0.1, min(one.time_left for one in said)), self._refresh_notifications)
+            self._notification_timer = self.set_timer(
+                max(0.1, min(one.time_left for one in said)), self._refresh_notifications
+            )
 
     def show_notification(self, newest: Notification | None) -> None:
         """Show the newest notification whose time is not over; None for none."""

@@ -254,7 +254,9 @@ class Worker:
     def begin_shadow(self, cluster: Snapshot, policy: SimPolicy) -> None:
         """Begin to check the decisions of a live cluster's Kueue, from this Snapshot. Raises WorkerError."""
         events = [event for event in change_events(EMPTY, cluster, without=UNDECIDED) if event.table in FOLLOWED]
-        self._reply(BeginShadow(cluster.time, _encoded(events), msgspec.json.encode(policy)), None)
+        reply = self._reply(BeginShadow(cluster.time, _encoded(events), msgspec.json.encode(policy)), None)
+        if isinstance(reply, Failed):
+            raise WorkerError(reply.problem)
 
     def follow(self, changes: Sequence[Applied | Deleted]) -> ShadowReport:
         """Check the decisions that changes show; return what was found since `begin_shadow`. Raises WorkerError."""

@@ -48,6 +48,11 @@ async def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, viewers: int 
         await runner.cleanup()
 
 
+def cookie_of(address: str) -> str:
+    """Name of the cookie with the token."""
+    return COOKIE + address.rpartition(":")[2]
+
+
 async def shown(viewer: aiohttp.ClientWebSocketResponse, words: str, keys: str = "") -> bool:
     """Wait until the console writes these words; presses the keys first."""
     if keys:
@@ -70,10 +75,10 @@ async def test_only_who_has_the_token_sees_a_page_and_the_address_loses_it(
             async with browser.get(address + path) as page:
                 assert (page.status, "token" in await page.text()) == (401, True)
         async with browser.get(f"{address}/?token={TOKEN}", allow_redirects=False) as page:
-            assert (page.status, page.headers["Location"]) == (303, "/")
-            cookie = page.cookies[COOKIE]
+            assert (page.status, page.headers["Location"]) == (303, f"{address}/")
+            cookie = page.cookies[cookie_of(address)]
             assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
-        async with browser.get(address, cookies={COOKIE: TOKEN}) as page:
+        async with browser.get(address, cookies={cookie_of(address): TOKEN}) as page:
             assert (page.status, TOKEN in await page.text()) == (200, False)
             assert page.headers["X-Frame-Options"] == "DENY"
             assert "frame-ancestors 'none'" in page.headers["Content-Security-Policy"]
@@ -82,7 +87,10 @@ async def test_only_who_has_the_token_sees_a_page_and_the_address_loses_it(
 async def test_a_viewer_has_a_console_that_changes_nothing_and_reaches_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(tmp_path, monkeypatch) as address, aiohttp.ClientSession(cookies={COOKIE: TOKEN}) as browser:
+    async with (
+        serving(tmp_path, monkeypatch) as address,
+        aiohttp.ClientSession(cookies={cookie_of(address): TOKEN}) as browser,
+    ):
         socket = address.replace("http:", "ws:") + "/ws?width=120&height=36"
         for origin in ("", "http://elsewhere.example", address.replace("127.0.0.1", "localhost")):
             async with browser.get(socket.replace("ws:", "http:"), headers={"Origin": origin}) as page:
@@ -108,7 +116,7 @@ async def test_a_viewer_has_a_console_that_changes_nothing_and_reaches_no_file(
     ("arguments", "problem"),
     [
         (["--listen", ":8000"], "is not a loopback address: use --tls-cert and --tls-key"),
-        (["--listen", ":8000", "--tls-cert", "CERT"], "add --public-url https://HOST:8000"),
+        (["--listen", ":8000", "--tls-cert", "KEY"], "add --public-url https://HOST:8000"),
         (["--tls-key", "KEY"], "--tls-key needs --tls-cert"),
         (["--tls-cert", "KEY"], "cannot use the certificate"),
         (["--token-file", "KEY"], "a token needs at least 16 printable characters without spaces"),

@@ -163,6 +163,7 @@ def test_an_alert_is_pending_then_fires_and_is_resolved() -> None:
         annotations={"summary": "rlhf pending for 2h10m"},
         state=AlertState.FIRING,
         value=7800.0,
+        metric="gpuconsole_workload_pending_seconds",
         since=begin + MINUTE,
         fired=begin + 6 * MINUTE,
     )

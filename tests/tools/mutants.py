@@ -139,7 +139,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "web: a page of another site may open a console",
         "gpuconsole/cli/web.py",
-        "if urlsplit(origin).netloc != urlsplit(self.public_url).netloc:",
+        "if _site(origin) != _site(self.public_url):",
         "if False:",
         ("tests/cli/test_web.py",),
     ),

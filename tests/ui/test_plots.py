@@ -31,7 +31,7 @@ async def test_any_series_is_plotted_in_a_window_that_zooms_and_pans(console: Co
         await stage.press("I", "p")
         assert stage.line("╭─").startswith("╭─ cluster, last hour ─")
         assert "█ GPUs in use 20  · pending" in stage.text
-        assert "IN USE     QUOTA" in stage.text
+        assert "IN USE   NOMINAL" in stage.text
         await stage.press("plus")
         assert "─ cluster, last 6 h ─" in stage.text
         await stage.press("minus", "minus", "minus")
@@ -58,7 +58,7 @@ async def test_preemptions_waits_and_gpus_are_charts_with_their_numbers_below(co
     async with staged(console, (160, 50)) as stage:
         await stage.press("I", "m")
         assert "─ Preemptions: victim queue ← preemptor queue, last hour ─" in stage.text
-        assert "No preemptions in this window." in stage.text
+        assert "No preemptions to show in this window." in stage.text
         assert "PREEMPTOR QUEUE" in stage.text
         await stage.press("I", "w")
         assert stage.app.way == ["dashboard", "waits"], "a chart replaces another"

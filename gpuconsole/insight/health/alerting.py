@@ -10,7 +10,7 @@ for the time of the rule (`for`), then `firing`, and `resolved` when the conditi
 import hashlib
 import operator
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -95,7 +95,7 @@ class AlertingRule(Struct, frozen=True, kw_only=True):
     wait: Span = 0
     """How long the condition has to hold until the alert fires."""
     labels: Mapping[str, str] = {}
-    """Labels that are added to those of the series; they replace labels of the same name."""
+    """Texts of labels that are added to those of the series, and replace labels of the same name."""
     annotations: Mapping[str, str] = {}
     """Texts with `{{ $labels.NAME }}` and `{{ $value }}`."""
 
@@ -111,6 +111,8 @@ class ActiveAlert(Struct, frozen=True, kw_only=True):
     """The value of the series when the condition held last."""
     metric: str = ""
     """The metric of the condition."""
+    rule: int = 0
+    """Number of its rule, from 0: two rules may raise alerts with the same labels."""
     since: Time
     """When the condition began to hold."""
     fired: Time | None = None
@@ -135,6 +137,11 @@ class ActiveAlert(Struct, frozen=True, kw_only=True):
             return written
         named = ", ".join(f"{key}={text}" for key, text in self.labels.items() if key not in ("alertname", "severity"))
         return f"{self.metric} is {in_unit(self.metric, self.value)}" + (f": {named}" if named else "")
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Identifies it among all alerts."""
+        return self.rule, self.fingerprint
 
     @property
     def fingerprint(self) -> str:
@@ -211,8 +218,9 @@ def read_rules(text: str) -> tuple[AlertingRule, ...]:
             where = f"groups[{number}].rules[{index}]"
             for field, read in (("expr", parse_condition), ("for", parse_span)):
                 _check_field(document, f"{where}.{field}", read, rule.expr if field == "expr" else rule.wait)
-            for name, template in rule.annotations.items():
-                _check_field(document, f"{where}.annotations.{name}", _check_template, template)
+            for field, templates in (("labels", rule.labels), ("annotations", rule.annotations)):
+                for name, template in templates.items():
+                    _check_field(document, f"{where}.{field}.{name}", _check_template, template)
             rules.append(
                 AlertingRule(
                     name=clean(rule.alert, LONGEST_TEXT),
@@ -439,12 +447,13 @@ class AlertEvaluator:
             if sample.name in by_name:
                 by_name[sample.name].append(sample)
         holding: dict[tuple[int, str], ActiveAlert] = {}
+        found: Counter[int] = Counter()
         for number, rule in enumerate(self.rules):
             for labels, value in self._values(number, rule.condition, by_name[rule.condition.metric], now):
-                if rule.condition.holds(value) and len(holding) < MOST_ALERTS * len(self.rules):
-                    alert = _begun(rule, labels, value, now)
-                    key = number, alert.fingerprint
-                    holding[key] = _continued(self._alerts.get(key), alert, rule.wait, now)
+                if rule.condition.holds(value) and found[number] < MOST_ALERTS:
+                    found[number] += 1
+                    alert = _begun(number, rule, labels, value, now)
+                    holding[alert.key] = _continued(self._alerts.get(alert.key), alert, rule.wait, now)
         for key, alert in self._alerts.items():
             if key not in holding and (ended := _ended(alert, now)) is not None:
                 holding[key] = ended
@@ -485,14 +494,16 @@ class AlertEvaluator:
 _ORDER = (AlertState.FIRING, AlertState.PENDING, AlertState.RESOLVED)
 
 
-def _begun(rule: AlertingRule, labels: Mapping[str, str], value: float, now: Time) -> ActiveAlert:
-    named = {name: clean(text, LONGEST_TEXT) for name, text in {**labels, **rule.labels}.items()}
+def _begun(number: int, rule: AlertingRule, labels: Mapping[str, str], value: float, now: Time) -> ActiveAlert:
+    added = {name: _filled(template, labels, value) for name, template in rule.labels.items()}
+    named = {name: clean(text, LONGEST_TEXT) for name, text in {**labels, **added}.items()}
     return ActiveAlert(
         labels={"alertname": rule.name, **named},
         annotations={name: _filled(template, named, value) for name, template in rule.annotations.items()},
         state=AlertState.PENDING,
         value=value,
         metric=rule.condition.metric,
+        rule=number,
         since=now,
     )
 

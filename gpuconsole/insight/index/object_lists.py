@@ -15,6 +15,7 @@ from gpuconsole.insight.index.gpu_time import queue_among
 from gpuconsole.insight.index.queues import READY
 from gpuconsole.insight.index.quota_tree import NodeKind, QuotaNode, QuotaUse, every, quota_tree, sum_up
 from gpuconsole.insight.index.unqueued_work import unqueued_work
+from gpuconsole.model.clock import Time
 from gpuconsole.model.cluster import Pod
 from gpuconsole.model.devices import NO_UNITS, Units, added
 from gpuconsole.model.prices import Prices
@@ -175,6 +176,8 @@ class WorkloadsByOwner(NamedTuple):
 
     rows: Sequence[Workload | None] = ()
     keys: Mapping[str, str] = {}
+    owned: Mapping[str, frozenset[str]] = {}
+    """All workloads of each job: an elastic job has an old and a new one for a while."""
 
 
 @incremental(WorkloadsByOwner())
@@ -183,15 +186,27 @@ def _by_owner(snapshot: Snapshot, before: WorkloadsByOwner) -> WorkloadsByOwner:
     if rows is before.rows:
         return before
     gone, come = row_changes(before.rows, rows)
-    keys = dict(before.keys)
+    keys, owned = dict(before.keys), dict(before.owned)
     for workload in gone:
-        keys.pop(workload.owner, None)
-    keys.update((workload.owner, workload.key) for workload in come if workload.owner)
-    return WorkloadsByOwner(rows, keys)
+        owned[workload.owner] = owned.get(workload.owner, frozenset()) - {workload.key}
+    for workload in come:
+        owned[workload.owner] = owned.get(workload.owner, frozenset()) | {workload.key}
+    for owner in {workload.owner for workload in (*gone, *come)}:
+        if owner and owned[owner]:
+            keys[owner] = max(owned[owner], key=lambda key: _newest_first(snapshot.workloads[key]))
+        else:
+            del owned[owner]
+            keys.pop(owner, None)
+    return WorkloadsByOwner(rows, keys, owned)
+
+
+def _newest_first(workload: Workload) -> tuple[bool, Time, str]:
+    """Rank of a workload among those of its job."""
+    return not workload.finished, workload.created, workload.key
 
 
 def workloads_by_owner(snapshot: Snapshot) -> Mapping[str, str]:
-    """Map the key of each job that owns a Workload to the key of this Workload."""
+    """Map the key of each job that owns a Workload to the key of its newest one that has not finished."""
     return _by_owner(snapshot).keys
 
 

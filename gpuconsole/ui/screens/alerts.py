@@ -4,6 +4,7 @@ from collections import Counter
 
 from textual.app import ComposeResult
 
+from gpuconsole.errors import ConsoleError
 from gpuconsole.insight.health.alerting import ActiveAlert, AlertState, in_unit
 from gpuconsole.insight.tables import counted
 from gpuconsole.model.clock import HOUR, Span, format_span
@@ -35,7 +36,7 @@ class AlertsScreen(ConsoleScreen):
 
     def body(self) -> ComposeResult:
         yield Lines(id="alert-rules")
-        yield Grid(self._columns(), key=lambda one: one.fingerprint, fault=_is_firing, empty="No alerts.")
+        yield Grid(self._columns(), key=_key, fault=_is_firing, empty="No alerts.")
         yield Lines(id="alert-summary")
 
     def _columns(self) -> tuple[Column[ActiveAlert], ...]:
@@ -100,17 +101,24 @@ class AlertsScreen(ConsoleScreen):
         service, alert = self.console.alerting, self._selected
         if service is None or alert is None:
             return
-        if service.is_silenced(alert):
-            service.unsilence(alert)
-            self.flash(f"{alert.name}: no longer silenced")
-        else:
-            service.silence(alert, SILENCE)
-            self.flash(f"{alert.name}: silenced for {format_span(SILENCE)}")
+        try:
+            if service.is_silenced(alert):
+                service.unsilence(alert)
+                self.flash(f"{alert.name}: no longer silenced")
+            else:
+                service.silence(alert, SILENCE)
+                self.flash(f"{alert.name}: silenced for {format_span(SILENCE)}")
+        except ConsoleError as error:
+            self.flash(str(error), "error")
         self.redraw()
 
 
 def _is_firing(alert: ActiveAlert) -> bool:
     return alert.state is AlertState.FIRING
+
+
+def _key(alert: ActiveAlert) -> str:
+    return f"{alert.rule} {alert.fingerprint}"
 
 
 def _value(alert: ActiveAlert) -> str:

@@ -222,6 +222,7 @@ class ActionGroup:
 
 LOCAL_ACTIONS = frozenset(
     (
+        "alert.silence",
         "app.apply",
         "app.context",
         "app.export",

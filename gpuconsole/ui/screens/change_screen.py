@@ -21,7 +21,7 @@ from gpuconsole.ui import format as fmt
 from gpuconsole.ui import whatif_changes
 from gpuconsole.ui.names import called
 from gpuconsole.ui.screens.background import run_in_background
-from gpuconsole.ui.screens.base import ConsoleScreen
+from gpuconsole.ui.screens.base import ConsoleScreen, in_browser
 from gpuconsole.ui.whatif_changes import WhatIfChange
 from gpuconsole.ui.widgets.dialogs import ChoiceOption, PromptField, whole_number
 from gpuconsole.ui.yaml_view import as_documents
@@ -198,6 +198,8 @@ class ChangeDialogs:
 
     def _read_file(self, path: str) -> list[WhatIfChange]:
         """Return the changes in a file. Raises ConsoleError if there are none."""
+        if in_browser():
+            raise ConsoleError("not in a browser: it would use files of the server")
         try:
             with Path(path).expanduser().open(encoding="utf-8") as file:
                 text = file.read(LARGEST)

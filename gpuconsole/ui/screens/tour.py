@@ -37,7 +37,7 @@ STEPS = (
         " selected row.",
     ),
     TourStep(
-        "Which workloads are pending, and why?",
+        "What is pending, and why?",
         "view.workloads",
         "Pending workloads are first, by their position. {object.explain} explains the selected one: what blocks it,"
         " and what would admit it.",

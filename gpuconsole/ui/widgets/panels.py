@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from textual.containers import Container
 from textual.geometry import Region, Size
 
-from gpuconsole.store.private import make_private_folder
+from gpuconsole.store.private import write_private
 from gpuconsole.ui.widgets.painter import share
 
 LOG = logging.getLogger(__name__)
@@ -177,8 +177,7 @@ class PanelLayout:
         if self._file is None:
             return
         try:
-            make_private_folder(self._file.parent)
-            self._file.write_bytes(msgspec.json.encode(self._choices))
+            write_private(self._file, msgspec.json.encode(self._choices))
         except OSError as error:
             LOG.warning("The layout of panels is not saved to %s: %s", self._file, error)
 

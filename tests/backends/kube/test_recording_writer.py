@@ -95,8 +95,13 @@ def private(tmp_path: Path) -> Path:
             "lastTransitionTime": BEGIN,
         }
     ]
+    checks = [{"name": "acme-check", "state": "Pending", "message": "no capacity for ann", "lastTransitionTime": BEGIN}]
     spec = {"queueName": "acme-lq", "podSets": [{"name": "acme", "count": 1, "template": template}]}
-    made = {**kueue("Workload", "", spec), "metadata": meta, "status": {"conditions": conditions}}
+    made = {
+        **kueue("Workload", "", spec),
+        "metadata": meta,
+        "status": {"conditions": conditions, "admissionChecks": checks},
+    }
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -104,7 +109,12 @@ def private(tmp_path: Path) -> Path:
             "name": "n1.acme.io",
             "labels": {"acme.io/pool": "acme-pool", "topology.kubernetes.io/zone": "us-east-1a"},
         },
-        "status": {"conditions": [{"type": "Ready", "status": "True", "message": "acme is ready"}]},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True", "message": "acme is ready"}],
+            "addresses": [{"type": "InternalIP", "address": "10.1.2.3"}],
+            "nodeInfo": {"systemUUID": "5b87f5e9-5959-41aa-9e71-c231d0ac19ce"},
+            "note": "/客户甲/data",
+        },
     }
     lists = {
         "Node": [node],
@@ -124,6 +134,7 @@ def test_names_are_replaced_and_what_no_rule_reads_is_left_out(private: Path, tm
     saved(private, target, kueue=settings)
     text = target.read_text()
     assert "acme" not in text.replace("uid-acme-h100", "")
+    assert not any(private in text for private in ("10.1.2.3", "c231d0ac19ce", "客户甲", "\\u5ba2", "for ann"))
     read = ClusterRecording(target).kueue
     assert read is not None
     [(resource, transformation)] = read.transformations.items()
