@@ -136,4 +136,6 @@ async def test_a_cell_a_row_and_the_object_are_copied() -> None:
         await stage.press("colon")
         await stage.write("copy all")
         await stage.press("enter")
-        assert "Cannot copy all; one of cell, row, name, yaml, json" in "".join(n.message for n in app._notifications)
+        assert "Unknown copy target all; use one of cell, row, name, yaml, json" in "".join(
+            n.message for n in app._notifications
+        )

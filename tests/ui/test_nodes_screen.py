@@ -158,7 +158,7 @@ async def test_marked_nodes_are_cordoned_together() -> None:
     async with staged(busy_org()) as stage:
         await stage.press("4", "space", "right", "space", "c")
         assert "Cordon node-1, node-3?" in stage.text
-        assert "2 of 2 change" in stage.text
+        assert "Changes 2 of 2 objects" in stage.text
         assert "▸ node-3 becomes unschedulable; running pods stay" in stage.text
         await stage.press("tab", "enter")
         await stage.tick(times=2)

@@ -112,7 +112,7 @@ async def test_marked_workloads_are_stopped_together_after_a_question_with_cance
         await stage.press("enter", "g", "space", "space", "s")
         stage.screen(Confirm)
         assert "Stop research/embed, research/llm-ft?" in stage.text
-        assert "2 of 2 change" in stage.text
+        assert "Changes 2 of 2 objects" in stage.text
         assert "▸ research/embed runs on 2 GPUs; ~0.0 GPU-hours of work lost" in stage.text
         await stage.press("enter")
         await stage.tick(times=3)
