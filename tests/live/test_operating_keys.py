@@ -45,7 +45,7 @@ def test_an_operator_reads_logs_edits_and_goes_elsewhere(plane: ControlPlane, cl
         console.insist("3", "WORKLOAD")
         console.insist("l", "step 19")
         console.insist("3", "WORKLOAD")
-        console.insist("ms", "Open a shell in")
+        console.insist("mS", "Open a shell in")
         console.insist("\r", "exited with 7")
         assert "exec -it -n team-a talks-" in (tmp_path / "kubectl.called").read_text()
         console.insist("2", "COHORT")
@@ -76,7 +76,7 @@ def test_a_shell_and_a_port_of_a_pod_come_by_kubectl(plane: ControlPlane, cluste
     with PtyConsole([str(COMMAND), *arguments], 140, 40, {"GPUCONSOLE_STATE_DIR": str(tmp_path)}) as console:
         console.wait("QUEUE|GPU")
         console.insist("3", "WORKLOAD")
-        console.insist("ms", "Open a shell in")
+        console.insist("mS", "Open a shell in")
         console.write("\r")
         console.wait(r"\x1b\[\?1049l")
         console.wait("[#$] ")
