@@ -10,6 +10,7 @@ compared without regard to case. Values may have units: `30s`, `2h30m`, `40GiB`,
 
 import operator
 import re
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as struct_field
@@ -72,6 +73,16 @@ Expression: TypeAlias = Comparison | Negation | Conjunction | Disjunction
 
 _NAME = r"[A-Za-z_][\w./-]*"
 _OPERATOR = r"!=|!~|<=|>=|==|=|<|>|~"
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """Compile a regular expression that ignores case. Raises re.error, RecursionError and OverflowError."""
+    with warnings.catch_warnings():
+        # `[[` is a set with a bracket; Python warns that it may once be more.
+        warnings.simplefilter("ignore", FutureWarning)
+        return re.compile(text, re.IGNORECASE)
+
+
 _COMPARISON = re.compile(rf"\s*({_NAME})\s*({_OPERATOR})", re.ASCII)
 _BEGINNING = re.compile(rf"\s*(?:not\b\s*|\(\s*)*{_NAME}\s*(?:{_OPERATOR})", re.ASCII | re.IGNORECASE)
 _WORD = re.compile(r"[^\s()]+")
@@ -394,7 +405,7 @@ def _find(wanted: Comparison, fields: Sequence[Field[T]], labels: LabelsOf[T]) -
 
 def _matches(wanted: Comparison) -> Callable[[str], bool]:
     try:
-        search = re.compile(wanted.value, re.IGNORECASE).search
+        search = pattern(wanted.value).search
     except (re.error, RecursionError, OverflowError) as error:
         at = getattr(error, "pos", None) or 0
         problem = getattr(error, "msg", str(error))

@@ -24,6 +24,7 @@ from gpuconsole.ui.field_filter import (
     check_expression,
     is_expression,
     parse_expression,
+    pattern,
 )
 from gpuconsole.ui.paint import GLYPHS, Cell, plain
 
@@ -259,7 +260,7 @@ def parse_filter(text: str, columns: Iterable[Column[Any]] = ()) -> Filter | Non
 def _regex(text: str, begin: int = 0) -> Test:
     """A search; the regular expression begins at the index `begin` of the filter's text."""
     try:
-        search = re.compile(text, re.IGNORECASE).search
+        search = pattern(text).search
     except (re.error, RecursionError, OverflowError) as error:
         pos = getattr(error, "pos", None)
         place = f" at column {pos + 1}" if pos is not None else ""

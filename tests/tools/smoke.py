@@ -42,6 +42,8 @@ VIEWS = {
     "drill": "T enter",
     "why": "3 / p e n d i n g enter x",
     "time line": "1 ctrl+t left",
+    "chart": "1 I p",
+    "alerts": "1 J",
 }
 SCOPES = {
     "Tables": "workloads",
@@ -58,13 +60,21 @@ SCOPES = {
 }
 READ = ("drills", "drill")
 """Their files are read first."""
-ASKED = {"why": "u try in what-if", "time line": " PAST "}
+ASKED = {"why": "u try in what-if", "time line": " PAST ", "alerts": "firing "}
 """What stands on a view once it has its answer."""
-FIRST = {"object.rehearse": "why"}
+FIRST = {
+    "object.rehearse": "why",
+    "chart.earlier": "chart",
+    "chart.later": "chart",
+    "chart.series": "chart",
+    "alert.silence": "alerts",
+}
 """Where the key of an action works that needs more than something under the cursor."""
 LEAVING = "app.suspend"
 TOGGLES = ("sim.pause", "app.header", "app.zoom")
 """Pressed again, so that what they change does not stay for the keys that follow."""
+RULES = 'groups: [{name: gpus, rules: [{alert: Allocated, expr: "gpuconsole_gpus > 0"}]}]'
+"""Rules that raise an alert."""
 FOOTER = "\\? help"
 """Stands on every screen; the header may be hidden by a key."""
 
@@ -168,7 +178,14 @@ def drive(columns: int, lines: int) -> bool:
     """One size: a minute of the default fixture with every key pressed. Prints its line; true if all is well."""
     with tempfile.TemporaryDirectory(prefix="smoke-") as folder:
         state = Path(folder)
-        environment = {"GPUCONSOLE_STATE_DIR": folder, "TERM": "tmux-256color", "COLORTERM": "truecolor"}
+        rules = state / "rules.yaml"
+        rules.write_text(RULES)
+        environment = {
+            "GPUCONSOLE_STATE_DIR": folder,
+            "GPUCONSOLE_ALERTS__RULES": str(rules),
+            "TERM": "tmux-256color",
+            "COLORTERM": "truecolor",
+        }
         with Terminal(columns, lines, environment) as terminal:
             started = time.monotonic()
             terminal.run(f"{shlex.quote(str(COMMAND))} run --speed {SPEED}")

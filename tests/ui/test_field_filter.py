@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import compress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuconsole.ui.field_filter import (
@@ -186,6 +186,7 @@ def test_an_expression_is_read_as_it_was_written(expression: Expression) -> None
     assert parse_expression(format_expression(expression)) == expression
 
 
+@example("[[")
 @given(st.text() | st.text(alphabet="gpus<>=!~()\"' andornt8h%", max_size=40))
 def test_any_text_is_a_filter_or_has_an_error_inside_it(text: str) -> None:
     assert all(isinstance(one, str) for one in complete_expression(text, FIELDS, lambda field: ["a", 'b"c d']))
