@@ -125,7 +125,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "alerts: a notification that failed is not sent again",
         "gpuconsole/services/alerting.py",
-        "            self.failed = clean(str(error), 200)\n            return",
+        "            self.failed = clean(str(error), 200)\n            return False",
         "            self.failed = clean(str(error), 200)",
         ALERT_TESTS,
     ),
