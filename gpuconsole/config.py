@@ -17,6 +17,8 @@ from gpuconsole.errors import ConfigError
 from gpuconsole.model.text import clean
 
 PREFIX = "GPUCONSOLE_"
+WEB_DRIVER = "TEXTUAL_DRIVER"
+"""Environment variable by which `gpuconsole web` replaces the terminal of a console by a browser."""
 
 
 class SimulationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from gpuconsole import __version__
 from gpuconsole.cli.answering import CommandAnswer, QuestionContext, answering, lines_of
 from gpuconsole.cli.options import budgets_of
-from gpuconsole.cli.run import WEB_DRIVER
-from gpuconsole.config import Config
+from gpuconsole.config import WEB_DRIVER, Config
 from gpuconsole.errors import ConfigError, UsageError
 from gpuconsole.insight.cost.allocation import CostHour
 from gpuconsole.insight.forecast.backtest import ForecastDifferences

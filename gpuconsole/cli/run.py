@@ -27,7 +27,7 @@ from gpuconsole import __version__
 from gpuconsole.backends.base import Backend
 from gpuconsole.cli.keys import read_keymap
 from gpuconsole.cli.options import OpenRequest, clustered, configured, cost_labels
-from gpuconsole.config import Config, config_file, is_utf8
+from gpuconsole.config import WEB_DRIVER, Config, config_file, is_utf8
 from gpuconsole.errors import ConfigError, ConsoleError, HistoryError, UsageError
 from gpuconsole.garbage import collect_seldom
 from gpuconsole.model.clock import Time
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 
 TOUR = "Your first session? :tour shows the console in eight steps."
-WEB_DRIVER = "TEXTUAL_DRIVER"
-"""Environment variable by which `gpuconsole web` replaces the terminal by a browser."""
 LARGEST = 5_000_000
 """Size in bytes at which the log file is rotated."""
 KEPT = 2

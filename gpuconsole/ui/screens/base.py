@@ -30,7 +30,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 
-from gpuconsole.config import ColumnSettings
+from gpuconsole.config import WEB_DRIVER, ColumnSettings
 from gpuconsole.errors import ConsoleError
 from gpuconsole.model.commands import Command
 from gpuconsole.model.snapshot import EMPTY, Snapshot
@@ -241,7 +241,7 @@ LOCAL_ACTIONS = frozenset(
 
 def in_browser() -> bool:
     """Whether `gpuconsole web` shows this console to a browser, whose user has no other access to this machine."""
-    return "TEXTUAL_DRIVER" in os.environ
+    return WEB_DRIVER in os.environ
 
 
 class ActionRunner:
