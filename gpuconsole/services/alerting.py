@@ -29,7 +29,7 @@ from gpuconsole.insight.health.alerting import (
     grouped,
     notification,
 )
-from gpuconsole.model.clock import HOUR, SECOND, Span, Time, format_time
+from gpuconsole.model.clock import HOUR, Span, Time, format_time
 from gpuconsole.model.text import clean
 from gpuconsole.store.private import write_private
 
@@ -312,4 +312,4 @@ def _samples(metrics: "Iterable[Metric]") -> Iterable[MetricSample]:
 
 def wall_time() -> Time:
     """The time of this machine: silences and repeated notifications are for people, also in a fast simulation."""
-    return int(time.time() * SECOND)  # noqa: TID251 - people wait by the clock on the wall
+    return time.time_ns() // 1_000

@@ -341,6 +341,11 @@ def job_lines(snapshot: Snapshot, job: Job) -> list[Painted]:
     ]
 
 
+def mig_names(pod: Pod) -> list[str]:
+    """The MIG instances that a pod has, such as `MIG 1g.10gb of GPU 0`."""
+    return [f"MIG {one.profile} of GPU {one.gpu}" for one in pod.slices]
+
+
 def pod_facts(pod: Pod) -> list[Painted]:
     """Phase, node, requests and timestamps of a pod."""
     moments = (("Bound", pod.bound), ("Started", pod.started), ("Finished", pod.finished), ("Deleted", pod.deleted))
@@ -348,10 +353,7 @@ def pod_facts(pod: Pod) -> list[Painted]:
         field("Phase", pod.phase),
         field("Reason", f"{pod.reason} {pod.message}".strip() or "–"),
         field("Node", pod.node or "not scheduled"),
-        field(
-            "GPUs",
-            ", ".join((*map(str, pod.gpus), *(f"MIG {one.profile} of GPU {one.gpu}" for one in pod.slices))) or "none",
-        ),
+        field("GPUs", ", ".join((*map(str, pod.gpus), *mig_names(pod))) or "none"),
         field("Priority", pod.priority),
         field("Workload", pod.workload or "none"),
         field("Job", pod.job or "none"),

@@ -28,7 +28,7 @@ from gpuconsole.model.events import HistoryEvent, HistoryEventKind
 from gpuconsole.model.snapshot import EMPTY, Snapshot
 from gpuconsole.model.workloads import PLACED, Workload, WorkloadPhase
 from gpuconsole.ui import format as fmt
-from gpuconsole.ui.describe import events
+from gpuconsole.ui.describe import events, mig_names
 from gpuconsole.ui.names import called, named
 from gpuconsole.ui.paint import GLYPHS, Cell, Painted, join, painted
 from gpuconsole.ui.table_model import Column
@@ -486,7 +486,7 @@ def pod_line(snapshot: Snapshot, pod: Pod) -> Painted:
     row = gpu_map(snapshot).by_node.get(pod.node)
     unit = row.unit.noun if row is not None else WHOLE_GPU.noun
     gpus = f"  {unit} {','.join(map(str, pod.gpus))}" if pod.gpus else ""
-    gpus += "".join(f"  MIG {one.profile} of GPU {one.gpu}" for one in pod.slices)
+    gpus += "".join(f"  {name}" for name in mig_names(pod))
     claimed = [cell.device for cell in row.devices if cell.pod == pod.key and cell.device] if row is not None else []
     gpus += f"  {DRA_DEVICE.noun} {','.join(claimed)}" if claimed else ""
     where = pod.node or (pod.reason or "unscheduled")

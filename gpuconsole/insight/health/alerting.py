@@ -13,7 +13,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -34,6 +34,7 @@ POINTS = 60
 LONGEST_TEXT = 500
 """Maximum characters of a label or an annotation of an alert."""
 UNNAMED_SEVERITY = "none"
+Read = TypeVar("Read")
 
 
 class AlertingError(ValueError):
@@ -164,10 +165,18 @@ def in_unit(metric: str, value: float) -> str:
     """Format the value of a metric by the unit in its name: `2h1m` of seconds, `98.7%` of a ratio, else the number."""
     name = metric.removesuffix("_total")
     if name.endswith("_seconds"):
-        return format_span(round(value * SECOND))
+        return _duration(value)
     if name.endswith("_ratio"):
-        return f"{value * 100:.4g}%"
+        return _percentage(value)
     return f"{value:,.10g}"
+
+
+def _duration(seconds: float) -> str:
+    return format_span(round(seconds * SECOND))
+
+
+def _percentage(ratio: float) -> str:
+    return f"{ratio * 100:.4g}%"
 
 
 def fingerprint(labels: Mapping[str, str]) -> str:
@@ -216,16 +225,16 @@ def read_rules(text: str) -> tuple[AlertingRule, ...]:
     for number, group in enumerate(written.groups):
         for index, rule in enumerate(group.rules):
             where = f"groups[{number}].rules[{index}]"
-            for field, read in (("expr", parse_condition), ("for", parse_span)):
-                _check_field(document, f"{where}.{field}", read, rule.expr if field == "expr" else rule.wait)
+            condition = _field(document, f"{where}.expr", parse_condition, rule.expr)
+            wait = _field(document, f"{where}.for", parse_span, rule.wait)
             for field, templates in (("labels", rule.labels), ("annotations", rule.annotations)):
                 for name, template in templates.items():
-                    _check_field(document, f"{where}.{field}.{name}", _check_template, template)
+                    _field(document, f"{where}.{field}.{name}", _check_template, template)
             rules.append(
                 AlertingRule(
                     name=clean(rule.alert, LONGEST_TEXT),
-                    condition=parse_condition(rule.expr),
-                    wait=parse_span(rule.wait),
+                    condition=condition,
+                    wait=wait,
                     labels=rule.labels,
                     annotations=rule.annotations,
                 )
@@ -233,9 +242,10 @@ def read_rules(text: str) -> tuple[AlertingRule, ...]:
     return tuple(rules)
 
 
-def _check_field(document: YamlDocument, where: str, read: Callable[[str], object], text: str) -> None:
+def _field(document: YamlDocument, where: str, read: Callable[[str], Read], text: str) -> Read:
+    """Read the text of a field; an error names its line and its place."""
     try:
-        read(text)
+        return read(text)
     except ValueError as error:
         raise AlertingError(f"line {_line_at(document, where)}: {where}: {error}") from error
 
@@ -400,8 +410,8 @@ _VARIABLE = re.compile(r"\s*\$(?:labels\.([A-Za-z_]\w*)|(value))(?:\s*\|\s*(\w+)
 _FORMS: Mapping[str, Callable[[float], str]] = {
     "": lambda value: f"{value:g}",
     "humanize": lambda value: f"{value:,.4g}",
-    "humanizeDuration": lambda value: format_span(round(value * SECOND)),
-    "humanizePercentage": lambda value: f"{value * 100:.4g}%",
+    "humanizeDuration": _duration,
+    "humanizePercentage": _percentage,
 }
 
 

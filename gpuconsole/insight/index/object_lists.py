@@ -125,6 +125,11 @@ class CheckRow(Struct, frozen=True, kw_only=True):
     """Key of the workload; empty if no workload has the check."""
     state: CheckState | None = None
 
+    @property
+    def since(self) -> Time:
+        """When the state was reached; 0 if that is unknown."""
+        return self.state.since or 0 if self.state is not None else 0
+
 
 def check_rows(snapshot: Snapshot, namespaces: Collection[str] = ()) -> list[CheckRow]:
     """Return the checks of all workloads that have not finished: open ones first, the longest wait first."""
@@ -134,14 +139,10 @@ def check_rows(snapshot: Snapshot, namespaces: Collection[str] = ()) -> list[Che
             for state in workload.checks:
                 check = snapshot.admission_checks.get(state.name)
                 rows.append(CheckRow(name=state.name, check=check, workload=workload.key, state=state))
-    rows.sort(key=lambda row: (row.state is not None and row.state.state == READY, _since(row), row.name, row.workload))
+    rows.sort(key=lambda row: (row.state is not None and row.state.state == READY, row.since, row.name, row.workload))
     used = {row.name for row in rows}
     unused = sorted(check.name for check in snapshot.admission_checks.all() if check.name not in used)
     return [*rows, *(CheckRow(name=name, check=snapshot.admission_checks.get(name)) for name in unused)]
-
-
-def _since(row: CheckRow) -> int:
-    return row.state.since or 0 if row.state is not None else 0
 
 
 class UserRow(Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from gpuconsole.insight.index.object_lists import (
 )
 from gpuconsole.insight.index.ownership import USERS, OwnedObject, ownership
 from gpuconsole.insight.index.quota_tree import QuotaNode, QuotaUse
-from gpuconsole.model.clock import SECOND, Time
+from gpuconsole.model.clock import SECOND
 from gpuconsole.model.cluster import Pod, PodPhase
 from gpuconsole.model.devices import Units, in_one_unit, short_amount
 from gpuconsole.model.snapshot import Snapshot
@@ -303,6 +303,20 @@ def _amount(value: int, role: str = "") -> Cell:
     return ((f"{value:,}" if value else fmt.NOTHING, role if value else "dim"),)
 
 
+def _count(title: str, count: Callable[[T], int], role: str = "", rank: int = 0) -> Column[T]:
+    """A column of counts, the largest first when it is sorted."""
+    width = max(7, len(title))
+    return Column(
+        title,
+        lambda row: _amount(count(row), role),
+        width=width,
+        align="right",
+        sort=count,
+        down=True,
+        rank=rank,
+    )
+
+
 def _units(amounts: Units) -> Cell:
     count, noun = in_one_unit(amounts)
     return short_amount(count, noun) if count else _amount(0)
@@ -340,14 +354,7 @@ FLAVORS = ObjectList[FlavorRow](
         *_quota_columns(lambda row: row.quota),
         Column("NODES", lambda row: _amount(len(row.nodes)), width=5, align="right", sort=lambda row: len(row.nodes)),
         Column("QUEUES", lambda row: ", ".join(row.queues), width=10, flex=2, sort=lambda row: row.queues, rank=2),
-        Column(
-            "WORKLOADS",
-            lambda row: _amount(len(row.workloads)),
-            width=9,
-            align="right",
-            sort=lambda row: len(row.workloads),
-            down=True,
-        ),
+        _count("WORKLOADS", lambda row: len(row.workloads)),
         Column("ON NODES", lambda row: _units(row.devices), width=8, align="right", rank=3),
     ),
     rows=lambda console, snapshot, namespaces: flavor_rows(snapshot),
@@ -381,23 +388,8 @@ COHORTS = ObjectList[QuotaNode](
         ),
         *_quota_columns(lambda row: row.gpus),
         Column("MEMBERS", lambda row: _amount(len(row.children)), width=7, align="right", rank=3),
-        Column(
-            "PENDING",
-            lambda row: _amount(row.pending, "pending"),
-            width=7,
-            align="right",
-            sort=lambda row: row.pending,
-            down=True,
-        ),
-        Column(
-            "RUNNING",
-            lambda row: _amount(row.running, "running"),
-            width=7,
-            align="right",
-            sort=lambda row: row.running,
-            down=True,
-            rank=1,
-        ),
+        _count("PENDING", lambda row: row.pending, "pending"),
+        _count("RUNNING", lambda row: row.running, "running", rank=1),
     ),
     rows=lambda console, snapshot, namespaces: cohort_rows(snapshot),
     key=lambda row: row.name,
@@ -435,12 +427,12 @@ CHECKS = ObjectList[CheckRow](
         ),
         Column(
             "SINCE",
-            lambda row: fmt.since(newest().time, _changed(row)),
+            lambda row: fmt.since(newest().time, row.since),
             id="age",
             width=6,
             align="right",
-            sort=_changed,
-            number=lambda row: (newest().time - _changed(row)) // SECOND if _changed(row) else None,
+            sort=lambda row: row.since,
+            number=lambda row: (newest().time - row.since) // SECOND if row.since else None,
             unit="seconds",
         ),
         Column("CONTROLLER", _controller, width=18, flex=2, sort=_controller, rank=2),
@@ -478,10 +470,6 @@ def _check_state(row: CheckRow) -> Cell:
     return ((f"{GLYPHS[role]} {state}", role),)
 
 
-def _changed(row: CheckRow) -> Time:
-    return row.state.since or 0 if row.state is not None else 0
-
-
 def _controller(row: CheckRow) -> str:
     if row.check is None:
         return "check not found"
@@ -503,22 +491,8 @@ USER_LIST = ObjectList[UserRow](
             down=True,
             number=lambda row: sum(row.used.values()),
         ),
-        Column(
-            "RUNNING",
-            lambda row: _amount(row.running, "running"),
-            width=7,
-            align="right",
-            sort=lambda row: row.running,
-            down=True,
-        ),
-        Column(
-            "PENDING",
-            lambda row: _amount(row.pending, "pending"),
-            width=7,
-            align="right",
-            sort=lambda row: row.pending,
-            down=True,
-        ),
+        _count("RUNNING", lambda row: row.running, "running"),
+        _count("PENDING", lambda row: row.pending, "pending"),
         Column(
             "PENDING GPUS",
             lambda row: _units(row.wanted),
